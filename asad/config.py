@@ -42,6 +42,18 @@ def _address(text: str) -> str:
     return text
 
 
+def _zone(text: str) -> str:
+    """The name of a time zone, or empty."""
+    if text:
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+        try:
+            ZoneInfo(text)
+        except (ZoneInfoNotFoundError, OSError):
+            raise ValueError("is no time zone; write a name of `timedatectl list-timezones`") from None
+    return text
+
+
 class _Several(tuple[str, ...]):
     """Names, of which several may be given with `+` between them."""
 
@@ -85,6 +97,9 @@ class DaemonSettings:
     """Group whose members may pause, resume, release and change the mode; empty: root and the daemon's user alone."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
+    time_zone: Annotated[str, Is(made=_zone)] = ""
+    """Zone in which `asactl` shows times, as `Europe/Berlin`; empty: that of the machine where it runs. The variable
+    `TZ` of who asks goes first."""
     retention_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 90.0
     """Age at which every row of live runs that names a job or a user is removed from the store, whatever `[store]`
     says."""

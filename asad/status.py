@@ -46,6 +46,18 @@ def _places(snapshot: Snapshot, cores: NDArray[Any]) -> list[tuple[int, int]]:
     return list(zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True))
 
 
+def job_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
+    """Job that holds cores of its own → the names of its nodes."""
+    found: dict[int, list[str]] = {}
+    machine = snapshot.machine
+    for node, name in enumerate(machine.node_names):
+        first = int(machine.first_core[node])
+        for owner in np.unique(snapshot.core_owner[first : int(machine.first_core[node + 1])]).tolist():
+            if owner >= 0:
+                found.setdefault(owner, []).append(name)
+    return found
+
+
 def guest_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
     """Guest → the names of the nodes it is on."""
     found: dict[int, list[str]] = {}
@@ -160,7 +172,8 @@ def job_rows(
     snapshot: Snapshot, applications: Sequence[str], only: str | None = None
 ) -> list[dict[str, Json]]:
     """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one."""
-    jobs, where, wanted, given = snapshot.jobs, guest_nodes(snapshot), needs(snapshot), sources(snapshot)
+    jobs, wanted, given = snapshot.jobs, needs(snapshot), sources(snapshot)
+    where = job_nodes(snapshot) | guest_nodes(snapshot)
     takers: dict[str, dict[str, float]] = {}
     for guest, nodes in given.items():
         for parts in nodes.values():
@@ -188,6 +201,8 @@ def job_rows(
                     "name": name_of(snapshot, applications, row),
                     "cores": int(jobs.cores[row]),
                     "nodes": list(where.get(row, [])),
+                    "node_count": len(where.get(row, [])) or int(jobs.nodes[row]),
+                    "time_limit_s": known(jobs.time_limit_s[row]),
                     "submit_s": known(jobs.submit_s[row]),
                     "start_s": known(jobs.start_s[row]),
                     "limit_end_s": known(jobs.limit_end_s[row]),

@@ -18,6 +18,8 @@ The first word says what stands there, the others of what:
 - `metrics`: what Prometheus scrapes;
 - `options PROGRAM [COMMAND …]`: the options of one command;
 - `overview COMMAND, COMMAND, …`: some commands, with the first paragraph of their help;
+- `schemas`: what `--json` prints;
+- `fields MODULE:FIELDS`: what `--format` and `--Format` of a listing can show;
 - `statuses`: what programs end with;
 - `commands PROGRAM`: all its commands, with the options of those that have no table elsewhere.
 """
@@ -353,6 +355,19 @@ def options_of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, st
             yield f"`{action.option_strings[0]} {metavar}`", text[0].upper() + text[1:] + ".", default
 
 
+def schema_table() -> str:
+    """The schemas of what commands print as JSON."""
+    from docs import schemas  # which reads docstrings as this module does
+
+    return schemas.table()
+
+
+def field_table(place: str) -> str:
+    """The fields of a listing."""
+    rows = ((f"`%{one.letter}`" if one.letter else "", f"`{one.name}`", one.about) for one in loaded(place))
+    return table(("`-o`", "`-O`", "what it shows"), rows)
+
+
 def statuses() -> str:
     """Exit statuses."""
     return table(("status", "meaning"), ((str(int(status)), status.about) for status in ExitStatus))
@@ -418,6 +433,8 @@ MAKERS: dict[str, Callable[..., str]] = {
     "overview": overview,
     "commands": commands,
     "statuses": statuses,
+    "schemas": schema_table,
+    "fields": field_table,
 }
 
 
@@ -443,10 +460,14 @@ def pages() -> dict[Path, tuple[str, str]]:
 
 def main(words: list[str]) -> int:
     """Fill the tables, or with `--check` name the pages that differ."""
+    from docs import schemas
+
     stale = {path: wanted for path, (there, wanted) in pages().items() if there != wanted}
+    stale |= {path: text for path, text in schemas.files() if not path.exists() or path.read_text() != text}
     for path, wanted in stale.items():
         print(path.relative_to(DOCS.parent))
         if "--check" not in words:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted, encoding="utf-8")
     if stale and "--check" in words:
         print(FAILURE, file=sys.stderr)

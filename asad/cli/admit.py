@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
 from asad.cli import completion
 from asad.cli.explain import ADMISSION, ask_about
+from asad.cli.listing import Listing
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, STORE, cells, duration, moment, respond, table_of
+from asad.cli.screen import JSON, STORE, cells, duration, respond, table_of
+from asad.cli.times import moment
 from asad.decisions import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.errors import UsageError
 from asad.store.records import DecisionRecord, RunRecord
@@ -217,11 +218,9 @@ def _prices(facts: Mapping[str, Any]) -> str:
     return f"; in this slot {', '.join(prices)}" if prices else ""
 
 
-def _jobs_table(facts: Mapping[str, Any]) -> Table:
+def _jobs_table(facts: Mapping[str, Any]) -> Listing:
     now_s = clock_of(facts)
-    table = table_of(
-        "job", "verdict", "workers>", "next>", "done in>", "payoff>", "utility", "reason", folded="reason"
-    )
+    table = table_of("job", "verdict", "workers>", "next>", "done in>", "payoff>", "utility", "reason?")
     jobs = rows_of(facts, "jobs")
     for job in jobs[:MOST_SHOWN]:
         shown = (
@@ -236,11 +235,11 @@ def _jobs_table(facts: Mapping[str, Any]) -> Table:
         )
         table.add_row(*cells(*shown))
     if len(jobs) > MOST_SHOWN:
-        table.add_row(Text(f"… {len(jobs) - MOST_SHOWN} more"))
+        table.notes.append(Text(f"… {len(jobs) - MOST_SHOWN} more"))
     return table
 
 
-def _slots_table(facts: Mapping[str, Any]) -> Table:
+def _slots_table(facts: Mapping[str, Any]) -> Listing:
     table = table_of("slot", "planned cores>", "held by others>", "price of a core>")
     for slot in rows_of(facts, "slots")[:MOST_SHOWN]:
         other, price = slot.get("other_cores"), slot.get("price")

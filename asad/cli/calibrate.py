@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -24,6 +23,7 @@ from asad.calibrate.result import Calibration
 from asad.calibrate.workloads import PAIRS
 from asad.cli.screen import JSON, respond
 from asad.errors import UsageError
+from asad.report.terminal import terminal_console
 
 NOISY_FRACTION = 0.05
 """Above this share of the cores taken by others, the operator is asked to measure again."""
@@ -135,7 +135,7 @@ def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json
     result says so. Best on an otherwise idle
     node: it takes some minutes and keeps the cores that it measures busy.
     """
-    notes = Console(stderr=True)
+    notes = terminal_console(stderr=True, highlight=True)
     allowed = len(os.sched_getaffinity(0))
     if cores > allowed:
         raise UsageError(f"--cores {cores}: this process may use {allowed}; ask for at most that many")

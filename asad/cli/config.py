@@ -17,7 +17,7 @@ from asad.api.control import ask
 from asad.bounded import printable
 from asad.catalog import STAGES
 from asad.cli.live import SOCKET, control_socket
-from asad.cli.screen import JSON, respond
+from asad.cli.screen import JSON, Copied, respond
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import ConfigError, UsageError
 from asad.stages import Circumstances, memory_loss, policy_of, stages_of
@@ -74,7 +74,7 @@ def show(file: str, live: bool, socket_path: str | None, as_json: bool) -> None:
         found = load(file)
         settings = found.to_json()
         settings["daemon"]["store"] = shown_text(found.daemon.store)
-    respond(as_json, settings, lambda: map(printable, toml_lines(settings)))
+    respond(as_json, settings, lambda: (Copied(printable(line)) for line in toml_lines(settings)))
 
 
 def faults_of(settings: Config) -> list[str]:

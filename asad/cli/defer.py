@@ -40,10 +40,10 @@ def show(model: str, as_json: bool) -> None:
     if not model:
         there = shipped()
         lines = [f"{variant}: {', '.join(one['model'] for one in seeds)}" for variant, seeds in there.items()]
-        respond(as_json, there, lambda: lines, indent=1)
+        respond(as_json, {"networks": there}, lambda: lines, indent=1)
         return
     found = load(model)
-    respond(as_json, lambda: described(found), lambda: _lines(found), indent=1)
+    respond(as_json, lambda: {"model": described(found)}, lambda: _lines(found), indent=1)
 
 
 def _lines(found: Model) -> Iterator[str]:

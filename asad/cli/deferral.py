@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli.listing import Listing
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, cells, duration, moment, respond, table_of
+from asad.cli.screen import JSON, cells, duration, respond, table_of
+from asad.cli.times import moment
 
 MOST_SHOWN = 40
 """So many jobs are shown; JSON holds all."""
@@ -64,10 +65,9 @@ def _head(facts: Mapping[str, Any]) -> Iterator[str]:
         yield printable(f"missed: {names}" + (f" and {len(missed) - 8} before" if len(missed) > 8 else ""))
 
 
-def _jobs_table(facts: Mapping[str, Any]) -> Table:
+def _jobs_table(facts: Mapping[str, Any]) -> Listing:
     now_s = clock_of(facts)
-    table = table_of("job", "cores>", "rank>", "score>", "slack>", "state")
-    table.add_column("why")
+    table = table_of("job", "cores>", "rank>", "score>", "slack>", "state", "why?")
     jobs = rows_of(facts, "jobs")
     for job in jobs[:MOST_SHOWN]:
         latest_s, score = _known(job.get("latest_s")), _known(job.get("score"))
@@ -83,7 +83,7 @@ def _jobs_table(facts: Mapping[str, Any]) -> Table:
             )
         )
     if len(jobs) > MOST_SHOWN:
-        table.add_row(Text(f"… {len(jobs) - MOST_SHOWN} more"))
+        table.notes.append(Text(f"… {len(jobs) - MOST_SHOWN} more"))
     return table
 
 

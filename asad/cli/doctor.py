@@ -21,7 +21,7 @@ from asad.bounded import printable
 from asad.cli.config import faults_of
 from asad.cli.live import SOCKET, funnel_of
 from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
-from asad.cli.screen import JSON, respond
+from asad.cli.screen import JSON, Copied, nodes_text, respond
 from asad.cluster.findings import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError, ExitStatus
@@ -80,7 +80,7 @@ def _screen(findings: list[Finding], lines: list[str]) -> Iterator[str | Table]:
     yield table
     if lines:
         yield "\nTo slurm.conf, then `scontrol reconfigure` (select, memory and plugins want a restart):\n"
-        yield from map(printable, lines)
+        yield from (Copied(printable(line)) for line in lines)
     bad = sum(finding.state == "fail" for finding in findings)
     doubtful = sum(finding.state == "warn" for finding in findings)
     yield (f"\n{len(findings)} checked, {bad} failed, {doubtful} to look at")
@@ -223,7 +223,7 @@ def _daemon(socket: Path) -> Finding:
         return Finding("daemon", "fail", why, "correct what it says; journalctl -u asad reports more")
     silent = (status.get("actors") or {}).get("silent") or []
     if silent:
-        names = ", ".join(str(node) for node in silent[:8])
+        names = nodes_text(silent)
         hint = "systemctl status asad-node on those nodes"
         return Finding("daemon", "warn", f"it runs, but actors are silent: {names}", hint)
     return Finding("daemon", "ok", f"it runs, mode {status.get('mode')}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
@@ -30,6 +29,7 @@ from asad.experts import (
 from asad.experts.tree import faults_of_actions
 from asad.model import ShareCases
 from asad.report import units
+from asad.report.terminal import terminal_console
 
 if TYPE_CHECKING:
     from asad.experts.comparing import Comparison
@@ -327,7 +327,7 @@ def _drawn(chosen: Sequence[Expert]) -> Iterator[str | Tree]:
         if number:
             yield ""
         yield f"{expert.name}: {expert.about}" if expert.about else expert.name
-        yield _tree(expert) if Console().is_terminal else expert.draw()
+        yield _tree(expert) if terminal_console().is_terminal else expert.draw()
 
 
 class _Recorded(NamedTuple):

@@ -7,7 +7,6 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from asad.cli.screen import (
     counted,
     duration,
     gives_to,
-    moment,
     respond,
     sources_of,
 )
+from asad.cli.times import moment
 from asad.config import DEFAULT_PATH
 from asad.decisions import (
     Admit,
@@ -245,7 +244,7 @@ def story_lines(
     verbose: bool,
 ) -> Iterator[str]:
     """The story of a job as lines that are safe to print; `story` in order of time."""
-    started = f"{datetime.fromtimestamp(record.started_at, UTC):%Y-%m-%d %H:%M} UTC"
+    started = moment(record.started_at)
     log = f" of {log_name(record)}" if record.log.get("path") else ""  # a live run has none
     yield printable(
         f"job {job} in run {record.id}: {record.kind}{log} under {record.policy}, {started}, {record.state}"

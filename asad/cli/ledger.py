@@ -41,14 +41,14 @@ def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
     since_s = -math.inf if days is None else time.time() - days * DAY_S
     with Store.open(store_url or daemon_store(), create=False) as store:
         totals, place = stored.totals(store, since_s), str(store)
-    respond(as_json, [asdict(total) for total in totals], lambda: _listed(totals, place))
+    respond(as_json, {"accounts": [asdict(total) for total in totals]}, lambda: _listed(totals, place))
 
 
 def _listed(totals: list[AccountTotal], place: str) -> Iterator[RenderableType]:
     if not totals:
         yield f"{printable(place)} holds no entry: no job that lent or was a guest has ended"
         return
-    table = table_of("account", "role", "jobs>", "core-hours>", "extended by>", folded="account")
+    table = table_of("account", "role*", "jobs>", "core-hours>", "extended by>")
     for total in totals:
         core_h = f"{total.lent_core_s / 3600.0:.2f}"
         table.add_row(

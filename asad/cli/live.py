@@ -11,36 +11,37 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import DaemonDown, Refused, ask
 from asad.bounded import printable
+from asad.cli import completion
+from asad.cli.listing import Listing
+from asad.cli.listing_fields import Chosen, field_options
+from asad.cli.live_fields import JOB_FIELDS, NODE_FIELDS, beside, why_not
 from asad.cli.screen import (
     JSON,
     cell_text,
     cells,
-    cores_on,
     duration,
-    gives_to,
+    needs_text,
+    nodes_text,
     respond,
-    sources_of,
     table_of,
 )
 from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
-from asad.errors import AsadError, ConfigError
+from asad.errors import AsadError, ConfigError, UsageError
 from asad.report import funnel, units
+from asad.report.terminal import terminal_console
 
 Facts = Mapping[str, Any]
-REASONED = 12
-"""So many are named with what bars them."""
 
 SOCKET = click.option(
     "--socket",
@@ -122,7 +123,10 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
         except AsadError as error:  # nothing has been seen yet: keep looking
             return Text(f"{printable(str(error))}\n\nq quits")
 
-    with _keys() as pressed, Live(shown(), screen=True, auto_refresh=False) as live:
+    with (
+        _keys() as pressed,
+        Live(shown(), console=terminal_console(), screen=True, auto_refresh=False) as live,
+    ):
         while pressed(interval) not in ("q", "Q", "\x03", "\x04"):
             try:
                 live.update(shown(), refresh=True)
@@ -137,7 +141,8 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
     type=click.Choice(["waiting", "offered", "running", "guest"]),
     help="Only these.",
 )
-@click.option("--user", metavar="NAME", help="Only this user's.")
+@click.option("--user", "-u", metavar="NAME", help="Only this user's.")
+@click.option("--nodelist", "-w", metavar="NODES", help="Only those on one of these nodes: n[01-16].")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -145,25 +150,72 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
     show_default=True,
     help="At most so many.",
 )
+@field_options(JOB_FIELDS, "ASACTL_JOBS_FORMAT")
 @JSON
-def jobs(socket_path: str | None, state: str | None, user: str | None, limit: int, as_json: bool) -> None:
+def jobs(
+    socket_path: str | None,
+    state: str | None,
+    user: str | None,
+    nodelist: str | None,
+    limit: int,
+    chosen: Chosen,
+    as_json: bool,
+) -> None:
     """List jobs, what was measured of them, and in plain text why they may not lend or be guests."""
     wanted = {"state": state, "user": user}
     arguments: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
     facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
-    found = rows_of(facts, "jobs")
-    respond(as_json, found, lambda: [jobs_table(found, clock_of(facts))])
-    if facts.get("total", 0) > len(found):
-        click.echo(f"{facts['total'] - len(found)} more; --limit shows them", err=as_json)
+    found, now_s = rows_of(facts, "jobs"), clock_of(facts)
+    total = int(facts.get("total", len(found)))
+    more = total - len(found)
+    if nodelist is not None:
+        where = set(nodes_of(nodelist))
+        found = [job for job in found if where & set(job.get("nodes") or [])]
+    found = chosen.ordered(found, now_s)
+    respond(
+        as_json,
+        {"jobs": found, "total": total, "now_s": now_s},
+        lambda: chosen.lines(found, now_s) if chosen.parts else [jobs_table(found, now_s)],
+    )
+    if more > 0:
+        click.echo(f"{more} more; --limit shows them", err=as_json or bool(chosen.parts))
 
 
 @click.command(short_help="Nodes as the live daemon sees them.")
+@click.argument("sets", metavar="[NODES]...", nargs=-1, shell_complete=completion.nodes)
 @SOCKET
+@field_options(NODE_FIELDS, "ASACTL_NODES_FORMAT")
 @JSON
-def nodes(socket_path: str | None, as_json: bool) -> None:
-    """List nodes, whether their actors answer, who is on them, and why nothing is lent there."""
-    found = rows_of(ask(control_socket(socket_path), "nodes"), "nodes")
-    respond(as_json, found, lambda: [nodes_table(found)])
+def nodes(sets: tuple[str, ...], socket_path: str | None, chosen: Chosen, as_json: bool) -> None:
+    """List nodes, whether their actors answer, who is on them, and why nothing is lent there; of NODES (n[01-16]) these
+    alone.
+    """
+    facts = ask(control_socket(socket_path), "nodes")
+    found, now_s = rows_of(facts, "nodes"), clock_of(facts)
+    if sets:
+        wanted = dict.fromkeys(name for text in sets for name in nodes_of(text))
+        missing = wanted.keys() - {node.get("node") for node in found}
+        if missing:
+            raise UsageError(
+                f"the cluster has no {nodes_text(sorted(missing))}; `asactl nodes` lists its nodes"
+            )
+        found = [node for node in found if node.get("node") in wanted]
+    found = chosen.ordered(found, now_s)
+    respond(
+        as_json,
+        {"nodes": found},
+        lambda: chosen.lines(found, now_s, fold="NodeList") if chosen.parts else [nodes_table(found)],
+    )
+
+
+def nodes_of(text: str) -> list[str]:
+    """The names in a set of nodes that somebody typed. Raises UsageError."""
+    from asad.cluster.node_names import expand
+
+    try:
+        return list(expand(text))
+    except ValueError as error:
+        raise UsageError(printable(f"{error}; write n1,n2 or n[1-4,7]")) from None
 
 
 # ------------------------------------------------------------------------------------------------------ changing
@@ -296,10 +348,8 @@ def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
 def _actors_line(actors: Facts) -> Text:
     connected = actors.get("connected", 0)
     text = Text(f"{len(connected) if isinstance(connected, list) else _whole(connected)} connected")
-    silent = [cell_text(node) for node in actors.get("silent") or []]
-    if silent:
-        more = f" and {len(silent) - 8} more" if len(silent) > 8 else ""
-        text.append(f"; silent: {', '.join(silent[:8])}{more}", "yellow")
+    if actors.get("silent"):
+        text.append(f"; silent: {nodes_text(actors['silent'])}", "yellow")
     return text
 
 
@@ -314,17 +364,17 @@ def _gains_line(gains: Facts) -> Text:
     return Text(", ".join(words))
 
 
-def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
+def lending_table(lending: Sequence[Facts], now_s: float) -> Listing:
     """Who lends to whom."""
-    table = table_of("guest", "of", "beside", "of", "nodes", "share>", "for>", "pace>", "happiness>")
+    table = table_of("guest", "of*", "beside", "of", "nodes", "share>", "for>", "pace>", "happiness>")
     for pair in lending:
         table.add_row(
             *cells(
                 pair.get("guest"),
                 pair.get("guest_user"),
-                pair.get("host") or _needs(pair),
+                pair.get("host") or needs_text(pair),
                 pair.get("host_user"),
-                pair.get("nodes"),
+                nodes_text(pair.get("nodes")),
                 _percent(pair.get("share"), unknown="quota" if pair.get("needs") else "idle class"),
                 _since(pair.get("since_s"), now_s),
                 _percent(pair.get("pace")),
@@ -334,25 +384,18 @@ def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
     return table
 
 
-def _needs(job: Facts) -> str | None:
-    """What a guest that draws from pools needs of its nodes, in words."""
-    needs = job.get("needs")
-    by_node = (
-        {node: cores for node, cores in needs.items() if _known(cores)} if isinstance(needs, Mapping) else {}
-    )
-    return f"needs {cores_on(by_node, sources_of(job))}" if by_node else None
-
-
 def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
     """Jobs with what was measured of them, and their bars in words."""
     if not found:
         return Text("no jobs")
-    headings = "job", "user", "state", "cores>", "for>", "CPU>", "pressure>", "happiness>", "beside", "share>"
-    rows = []
+    table = table_of(
+        *("job", "user*", "state*", "cores>*", "for>", "CPU>", "pressure>", "happiness>"),
+        *("beside", "share>*", "why not?"),
+    )
     for job in found:
         since = job.get("start_s") if isinstance(job.get("start_s"), int | float) else job.get("submit_s")
-        rows.append(
-            (
+        table.add_row(
+            *cells(
                 job.get("job"),
                 job.get("user"),
                 job.get("state"),
@@ -361,32 +404,24 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
                 _percent(job.get("cpu_fraction")),
                 _percent(job.get("pressure")),
                 _figure(job.get("happiness")),
-                job.get("host") or _needs(job) or gives_to(job) or None,
+                beside(job),
                 _percent(job.get("share")),
+                why_not(job),
             )
         )
-    return Reasoned(headings, rows, [_reasons(job) for job in found])
-
-
-def _reasons(job: Facts) -> str:
-    """Why it may not lend or be a guest; of a job that waits only the second matters, of one that runs the first."""
-    waits = job.get("state") in ("waiting", "offered")
-    bar = job.get("guest_bar" if waits else "host_bar")
-    if not bar or job.get("state") == "guest":
-        return ""
-    return f"{'no guest' if waits else 'lends nothing'}: {bar}"
+    return table
 
 
 def nodes_table(found: Sequence[Facts]) -> RenderableType:
     """Nodes with their bars in words."""
     if not found:
         return Text("no nodes")
-    headings = "node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>"
-    rows = []
+    table = table_of("node", "cores>*", "actor*", "heard>", "cgroup>", "jobs", "guests", "lent>", "why not?")
+    table.together = nodes_text
     for node in found:
         age = node.get("report_age_s")
-        rows.append(
-            (
+        table.add_row(
+            *cells(
                 node.get("node"),
                 _whole(node.get("cores")),
                 "answers" if node.get("actor") else "silent",
@@ -395,55 +430,10 @@ def nodes_table(found: Sequence[Facts]) -> RenderableType:
                 node.get("jobs"),
                 node.get("guests"),
                 _percent(node.get("lent")),
+                f"lends nothing: {node['bar']}" if node.get("bar") else "",
             )
         )
-    return Reasoned(
-        headings, rows, [f"lends nothing: {node['bar']}" if node.get("bar") else "" for node in found]
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Reasoned:
-    """A table, and to each of its rows why not, or nothing.
-
-    On a terminal that is too narrow for it, columns are left out in which nobody has anything; if that is not enough,
-    columns stand closer, and the reasons follow the table, each with the rows that it holds for.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    reasons: Sequence[str]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        every = range(len(self.headings))
-        reported = [
-            column for column in every if any(cell_text(row[column]) not in ("-", "") for row in self.rows)
-        ]
-        for columns in (every, reported):
-            table = self._table(columns)
-            table.add_column("why not")
-            for row, reason in zip(self.rows, self.reasons, strict=True):
-                table.add_row(*cells(*(row[column] for column in columns), reason))
-            if (
-                not console.is_terminal
-                or table.__rich_measure__(console, options).maximum <= options.max_width
-            ):
-                yield table
-                return
-        table = self._table(reported)
-        table.padding = (0, 1, 0, 0)
-        held: dict[str, list[str]] = {}
-        for row, reason in zip(self.rows, self.reasons, strict=True):
-            table.add_row(*cells(*(row[column] for column in reported)))
-            if reason:
-                held.setdefault(reason, []).append(cell_text(row[0]))
-        yield table
-        for reason, names in held.items():
-            more = f" and {len(names) - REASONED} more" if len(names) > REASONED else ""
-            yield Text(f"{printable(reason)}: {', '.join(names[:REASONED])}{more}")
-
-    def _table(self, columns: Sequence[int]) -> Table:
-        return table_of(*(self.headings[column] for column in columns))
+    return table
 
 
 # ------------------------------------------------------------------------------------------------------- wordings

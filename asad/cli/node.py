@@ -20,6 +20,7 @@ import click
 from asad import __version__
 from asad.api.auth import open_authenticator
 from asad.api.node_client import Clients, NodeClient, Seniority
+from asad.cli.output import schema_name
 from asad.cli.services import run_service
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import ClusterError, ConfigError, UsageError
@@ -165,6 +166,7 @@ def look(cgroups: Cgroups) -> str:
     profile.close()
     return json.dumps(
         {
+            "schema": schema_name("asad-node"),
             "node": cgroups.node,
             "cgroup": cgroups.version,
             "jobs": {k: sample_to_json(v) for k, v in samples.items()},

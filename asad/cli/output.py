@@ -9,6 +9,15 @@ from pathlib import Path
 
 from asad.errors import UsageError
 
+VERSIONS: dict[str, int] = {}
+"""Commands whose JSON has lost a key, or gives it another meaning, since version 1 → its version now."""
+
+
+def schema_name(command: str) -> str:
+    """What the key `schema` of a command's JSON says: `jobs/1`, `bench/1` of all evaluations."""
+    name = "bench" if command.startswith("bench ") else command
+    return f"{name}/{VERSIONS.get(name, 1)}"
+
 
 def keep_stdout() -> None:
     """Take standard output for Python alone: what compiled libraries print goes nowhere.

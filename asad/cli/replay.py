@@ -234,7 +234,7 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
       asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
     """
-    from asad.cli.output import require_folder
+    from asad.cli.output import require_folder, schema_name
 
     require_folder(report, "--report")
     result = replayed(log, **given)
@@ -249,13 +249,14 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
         except OSError as error:
             raise AsadError(f"--report {report}: {error.strerror}; name a file that can be written") from None
     if as_json:
-        click.echo(json.dumps(to_json(result), indent=1, allow_nan=False))
+        answer = {"schema": schema_name("replay"), **to_json(result)}
+        click.echo(json.dumps(answer, indent=1, allow_nan=False))
         return
-    from rich.console import Console
 
     from asad.report.table import render_table
+    from asad.report.terminal import terminal_console
 
-    render_table(result, Console())
+    render_table(result, terminal_console(highlight=True))
     if report is not None:
         click.echo(f"\nThe page with all figures: {report}")
 
@@ -438,10 +439,10 @@ def _progress(show: bool) -> Iterator[Progress | None]:
     if not show:
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     from asad.compiling import watching
+    from asad.report.terminal import terminal_console
 
     with Progress(
         TextColumn("{task.description:28}"),
@@ -449,7 +450,7 @@ def _progress(show: bool) -> Iterator[Progress | None]:
         TextColumn("{task.completed:>9,} of {task.total:,} {task.fields[of]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=terminal_console(stderr=True, highlight=True),
     ) as progress:
         tasks: dict[str, TaskID] = {}
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from asad.bounded import printable
 from asad.cli.explain import log_name
 from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
+from asad.cli.times import at
 from asad.store.records import RunRecord
 from asad.store.store import Store
-
-NARROW = 100
-"""On a terminal of fewer columns the log would have no place beside all else that is reported of a run."""
-
 
 # ------------------------------------------------------------------------------------------------------- runs
 
@@ -44,7 +39,7 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
     with Store.open(store_url, create=False) as store:
         records = store.runs(limit)
         place = str(store)
-    respond(as_json, [record.to_json() for record in records], lambda: _listed(records, place))
+    respond(as_json, {"runs": [record.to_json() for record in records]}, lambda: _listed(records, place))
 
 
 @runs.command("rm", short_help="Remove runs.")
@@ -101,27 +96,17 @@ def _listed(records: Sequence[RunRecord], place: str) -> Iterator[RenderableType
     if not records:
         yield f"{printable(place)} holds no runs yet; `asactl replay LOG` makes some"
         return
-    narrow = sys.stdout.isatty() and Console(file=sys.stdout).width < NARROW
     table = table_of(
-        "id>",
-        "when (UTC)",
-        *(() if narrow else ("kind",)),
-        "log",
-        "policy",
-        "state",
-        "decisions>",
-        "response>",
-        "losers>",
-        folded="log",
+        "id>", "when", "kind", "log", "policy*", "state*", "decisions>", "response>", "losers>"
     )  # a live one has no log
     for record in records:
         response, losers = record.metrics.get("response_mean_s"), record.metrics.get("losers")
-        when = datetime.fromtimestamp(record.started_at, UTC)
+        when = at(record.started_at)
         table.add_row(
             *cells(
                 record.id,
-                f"{when:%Y-%m-%d}" if narrow else f"{when:%Y-%m-%d %H:%M}",
-                *(() if narrow else (record.kind,)),
+                f"{when:%Y-%m-%d %H:%M}" if when else None,
+                record.kind,
                 log_name(record),
                 record.policy,
                 record.state,

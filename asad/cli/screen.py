@@ -8,25 +8,26 @@ from __future__ import annotations
 import io
 import json
 import math
-import sys
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from asad.bounded import printable
+from asad.cli.listing import Listing
+from asad.cli.output import schema_name
+from asad.cli.times import with_dates
+from asad.report.terminal import terminal_console
 from asad.status import FREE
 
 PIPE_WIDTH = 160
 """What a pipe reads is not cut to a width that nobody looks at."""
 NAMED = 4
 """So many nodes or jobs are named in one cell."""
-EPOCH_FROM_S = 631_152_000.0
-"""Times from here on (1990) are UTC epochs; logs whose clock starts at 0 stay below for twenty years."""
 
 STORE = click.option(
     "--store",
@@ -46,40 +47,62 @@ def respond(
     A text is a line that is safe to print. Only the one that is asked for is made: `plain` may be a function too.
     """
     if as_json:
-        click.echo(json.dumps(plain() if callable(plain) else plain, indent=indent))
+        print_json(plain() if callable(plain) else plain, indent=indent)
         return
     for part in screen():
-        if isinstance(part, str):
+        if isinstance(part, Copied):
             click.echo(part)
+        elif isinstance(part, str):
+            print_line(part)
         else:
             print_screen(part)
 
 
+def print_json(plain: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """The answer of the command that runs, with its schema (`asad.cli.json_answers`) and dates beside times."""
+    context: click.Context | None = click.get_current_context()
+    words: list[str] = []
+    while context is not None and context.command.name != "asactl":
+        words.insert(0, str(context.command.name))
+        context = context.parent
+    command = " ".join(words)
+    click.echo(json.dumps({"schema": schema_name(command), **with_dates(plain)}, indent=indent))
+
+
 def print_screen(screen: RenderableType) -> None:
-    """As wide as the terminal; to a pipe without colours and blanks at line ends."""
-    terminal = Console(file=sys.stdout, highlight=False)
-    if terminal.is_terminal:  # FORCE_COLOR counts too
+    """As wide as the terminal; to a pipe without colours and blanks at line ends, as wide as COLUMNS if that is set."""
+    terminal = terminal_console()
+    if terminal.is_terminal:
         terminal.print(screen)
         return
-    console = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, color_system=None)
+    width = terminal.width if "COLUMNS" in os.environ else PIPE_WIDTH
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
     with console.capture() as captured:
-        console.print(screen)
+        console.print(screen, crop=False)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
 
 
-def table_of(*headings: str, folded: str = "") -> Table:
-    """Columns by heading; a `>` at its end puts them to the right. Only what is in the column `folded` is broken."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        right = heading.endswith(">")
-        table.add_column(
-            heading.rstrip(">"),
-            justify="right" if right else "left",
-            no_wrap=heading != folded,
-            overflow="fold" if heading == folded else "ellipsis",
-        )
-    return table
+def print_line(line: str) -> None:
+    """A line that is safe to print; what is too long for a terminal goes on below, indented, broken between words."""
+    terminal = terminal_console()
+    width = terminal.width if terminal.is_terminal or "COLUMNS" in os.environ else 0
+    if not width or cell_len(line) <= width:
+        click.echo(line)
+        return
+    indent = len(line) - len(line.lstrip()) + 2
+    first = Text(line.lstrip()).wrap(terminal, max(20, width - indent))
+    for number, part in enumerate(first):
+        click.echo(" " * (indent - (0 if number else 2)) + part.plain.rstrip())
+
+
+class Copied(str):
+    """A line that is there to be copied, as of a configuration: it is printed as it is, however long it is."""
+
+
+def table_of(*headings: str) -> Listing:
+    """A table that fits the terminal; what stands behind a heading (`>`, `*`, `?`) is explained at `Listing`."""
+    return Listing(*headings)
 
 
 def cells(*values: Any) -> Iterator[Text]:
@@ -97,6 +120,14 @@ def cell_text(value: Any) -> str:
     return printable(str(value))
 
 
+def nodes_text(names: Any) -> str:
+    """Names of nodes as one folded set, `n[1-3,7]`, safe to print; `-` for none."""
+    from asad.cluster.node_names import folded
+
+    found = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    return printable(folded(found)) or "-"
+
+
 def duration(seconds: float, *, sign: bool = False) -> str:
     """Slurm's way of writing a time: `1-02:03:04`, or `2:03:04` within a day; rounded to seconds."""
     if not math.isfinite(seconds):
@@ -109,13 +140,6 @@ def duration(seconds: float, *, sign: bool = False) -> str:
     if seconds < 0 and whole:
         return f"-{clock}"
     return f"+{clock}" if sign else clock
-
-
-def moment(time_s: float) -> str:
-    """A time of the log: the date where its clock is the UTC epoch, else the log's own seconds."""
-    if EPOCH_FROM_S <= time_s < 253_402_300_800:  # datetime ends with the year 9999
-        return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"t={time_s:.0f} s"
 
 
 def counted(number: int, noun: str) -> str:
@@ -149,15 +173,27 @@ def _amounts(plain: object) -> dict[str, float]:
     return {str(name): cores for name, cores in plain.items() if isinstance(cores, int | float)}
 
 
+def needs_text(job: Mapping[str, Any]) -> str | None:
+    """What a guest that draws from pools needs of its nodes, in words; None of any other job. Not yet safe to print."""
+    by_node = _amounts(job.get("needs"))
+    return f"needs {cores_on(by_node, sources_of(job))}" if by_node else None
+
+
 def cores_on(amounts: Mapping[str, float], sources: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """Cores' worth of CPU by node, in words, with who gives them; of many nodes, and of many who give, the first
-    three."""
-    amount = [(f"{cores:.3g}", node + _from((sources or {}).get(node))) for node, cores in amounts.items()]
-    parts = [f"{cores} of {node}" for cores, node in amount]
-    cores, node = amount[0]
-    parts[0] = f"{cores} {'core' if cores == '1' else 'cores'} of {node}"
+    """Cores' worth of CPU by node, in words, with who gives them; nodes that need the same of the same are folded, and
+    of many amounts, and of many who give, the first three are named. Not yet safe to print."""
+    from asad.cluster.node_names import folded
+
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node, cores in amounts.items():
+        alike.setdefault((f"{cores:.3g}", _from((sources or {}).get(node))), []).append(node)
+    parts: list[str] = []
+    for (amount, origin), nodes in alike.items():
+        unit = "" if parts else " core" if amount == "1" else " cores"
+        each = " each" if len(nodes) > 1 else ""
+        parts.append(f"{amount}{unit} of {folded(nodes)}{each}{origin}")
     if len(parts) > 4:
-        parts = [*parts[:3], f"{sum(amounts.values()):.3g} in all on {len(parts)} nodes"]
+        parts = [*parts[:3], f"{sum(amounts.values()):.3g} in all on {folded(amounts)}"]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 

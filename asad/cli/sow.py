@@ -24,14 +24,13 @@ from asad.cli.live import (
     rows_of,
 )
 from asad.cli.screen import (
-    EPOCH_FROM_S,
     JSON,
     cells,
     duration,
-    moment,
     respond,
     table_of,
 )
+from asad.cli.times import EPOCH_FROM_S, EPOCH_TO_S, moment
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.model import HOUSE
 
@@ -200,7 +199,7 @@ def _log_of_newest_replay(store_url: str | None) -> str:
 
 def due_text(due_s: float) -> str:
     """A time as TOML has it: a date with its zone, or seconds where a log's clock is its own."""
-    if EPOCH_FROM_S <= due_s < 253_402_300_800:
+    if EPOCH_FROM_S <= due_s < EPOCH_TO_S:
         return f"{datetime.fromtimestamp(round(due_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
     return f"{due_s:.0f}"
 
@@ -218,7 +217,7 @@ def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> I
     yield Text("")
     heads = (
         "user",
-        "job",
+        "job*",
         "cores>",
         "runs>",
         "every>",
@@ -337,7 +336,10 @@ def cancel(statements: tuple[int, ...], socket_path: str | None, as_json: bool) 
     """Take back statements whose jobs do not run yet. A job that waits keeps its place in the queue, without a plan."""
     answers = [ask(control_socket(socket_path), "sow-cancel", statement=number) for number in statements]
     respond(
-        as_json, answers, lambda: [f"statement {number} is taken back" for number in statements], indent=1
+        as_json,
+        {"statements": answers},
+        lambda: [f"statement {number} is taken back" for number in statements],
+        indent=1,
     )
 
 
@@ -490,7 +492,7 @@ def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
         return
     yield Text("")
     now_s = clock_of(facts)
-    heads = ("number>", "owner", "job name", "job", "state", "cores>", "comes", "starts>", "pays>")
+    heads = ("number>", "owner*", "job name", "job*", "state*", "cores>", "comes", "starts>", "pays>")
 
     def row_of(row: Mapping[str, Any]) -> Sequence[Any]:
         starts = row.get("started_s") or row.get("start_s")
@@ -586,7 +588,7 @@ def _ledger(facts: Mapping[str, Any], lines: bool) -> Iterator[Any]:
     if not lines:
         return
     yield Text("")
-    table = table_of("time", "statement>", "job", "account", "what", "amount>")
+    table = table_of("time", "statement>*", "job", "account*", "what*", "amount>")
     for one in [entry for entry in entries if entry["account"] != HOUSE][-MOST_SHOWN:]:
         amount = f"{one['amount']:+.6f}"
         table.add_row(

@@ -352,14 +352,14 @@ def tasks(
         for one in rows_of(facts, "jobs")
         if state in (None, one.get("state")) and user in (None, (one.get("spec") or {}).get("user"))
     ]
-    respond(as_json, found, lambda: _listed(found, clock_of(facts), of_one=bool(job)))
+    respond(as_json, {"jobs": found}, lambda: _listed(found, clock_of(facts), of_one=bool(job)))
 
 
 def _listed(found: Sequence[Mapping[str, Any]], now_s: float, of_one: bool) -> Iterator[RenderableType]:
     if not found:
         yield "no jobs"
         return
-    table = table_of("job", "name", "user", "state", "tasks>", "for>", "why")
+    table = table_of("job", "name", "user*", "state*", "tasks>", "for>", "why?")
     for one in found:
         spec = one.get("spec") or {}
         since = one.get("start_s") if isinstance(one.get("start_s"), int | float) else one.get("submit_s")
@@ -404,7 +404,7 @@ def teardown(yes: bool, socket_path: str | None, as_json: bool) -> None:
 
 
 def _tasks_of(one: Mapping[str, Any]) -> Iterator[RenderableType]:
-    table = table_of("task", "group", "index>", "state", "on", "exit>")
+    table = table_of("task", "group", "index>", "state*", "on*", "exit>")
     for task in one.get("tasks") or []:
         table.add_row(
             *cells(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from asad.bounded import printable
+from asad.cli.listing import Listing
 from asad.cli.replay import replay, replayed
 from asad.cli.screen import JSON, cells, respond, table_of
 from asad.config import Config, load
@@ -132,7 +132,7 @@ def compared(one: ReplayResult, other: ReplayResult) -> list[Row]:
 
 def _shown(
     files: tuple[Path, ...], changed: list[tuple[str, Json, Json]], rows: list[Row]
-) -> Iterator[str | Table]:
+) -> Iterator[str | Listing]:
     """Settings that differ, and the figures side by side."""
     from asad.report import units
     from asad.report.measures import row_unit

@@ -6,6 +6,7 @@ A dozen characters can name more nodes than memory holds, and ClusterShell takes
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.NodeUtils import GroupResolver, GroupResolverError
@@ -49,3 +50,22 @@ def expand(text: str) -> NodeSet:
         AssertionError,
     ) as error:  # digits behind brackets lengthen ranges
         raise ValueError(f"{text[:80]!r} is no node set ({str(error)[:80]!r})") from None
+
+
+PLAIN = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_]", re.ASCII)
+"""A name that ClusterShell takes for one node, whatever stands in it."""
+
+
+def folded(names: Iterable[str]) -> str:
+    """Names of nodes as Slurm writes them, `n[1-3,7],gpu1`, sorted; what is no name of a node follows as it is.
+
+    Not yet safe to print.
+    """
+    unique = dict.fromkeys(names)
+    plain = [name for name in unique if PLAIN.fullmatch(name)]
+    strange = [name for name in unique if not PLAIN.fullmatch(name)]
+    if len(plain) > 1:  # many ask for the nodes of one job
+        whole = NodeSet(resolver=NO_GROUPS)
+        whole.updaten([NodeSet(name, resolver=NO_GROUPS) for name in plain])
+        plain = [str(whole)]
+    return ",".join([*plain, *strange])

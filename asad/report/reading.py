@@ -73,18 +73,18 @@ class Reading(NamedTuple):
 
     def print(self) -> None:
         """To a terminal: its tables and notes, without what a page folds."""
-        from rich.console import Console
+        from asad.report.terminal import terminal_console
 
-        console = Console()
+        console = terminal_console(highlight=True)
         console.print(_typed_numbers(self.facts), style="bold", markup=False, soft_wrap=True)
         print_pieces([piece for _, _, pieces in self.sections for piece in pieces])
 
 
 def print_pieces(pieces: Sequence[Piece]) -> None:
     """The tables and notes among them, to a terminal, without what a page folds."""
-    from rich.console import Console
+    from asad.report.terminal import terminal_console
 
-    console = Console()
+    console = terminal_console(highlight=True)
     for piece in pieces:
         if isinstance(piece, str):
             console.print(_typed_numbers(piece), markup=False, highlight=False, soft_wrap=True)

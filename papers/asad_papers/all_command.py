@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from asad.cli.output import schema_name
 from asad.cli.screen import duration
 from asad.errors import UsageError
 from asad_papers.asax.asax_command import asax_paper
@@ -59,7 +60,7 @@ def all_papers(folder: Path | None, as_json: bool) -> None:
             _run(command, [*words, *pages])
         click.echo(f"{name} took {duration(time.monotonic() - began)}", err=True)
     if as_json:
-        click.echo(json.dumps(found, indent=1, allow_nan=False))
+        click.echo(json.dumps({"schema": schema_name("bench"), **found}, indent=1, allow_nan=False))
 
 
 def _run(command: click.Command, words: list[str]) -> None:

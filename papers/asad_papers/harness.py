@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from asad.cli.output import require_folder
+from asad.cli.output import require_folder, schema_name
 from asad.errors import UsageError
 from asad.report.reading import Piece, Plot, Reading, Section, Table, print_pieces
 
@@ -79,9 +79,9 @@ class Doing:
     def __enter__(self) -> Step:
         if not self.show:
             return quiet
-        from rich.console import Console
+        from asad.report.terminal import terminal_console
 
-        self.status = Console(stderr=True).status("…")
+        self.status = terminal_console(stderr=True, highlight=True).status("…")
         self.status.start()
         return self._update
 
@@ -130,7 +130,7 @@ def evaluate(
         except OSError as error:
             raise UsageError(f"--page {page}: cannot be written ({error.strerror})") from error
     if as_json:
-        click.echo(json.dumps(document, indent=1, allow_nan=False))
+        click.echo(json.dumps({"schema": schema_name("bench"), **document}, indent=1, allow_nan=False))
         return
     reading(document).print()
     if page is not None:

@@ -35,7 +35,7 @@ def test_each_runs_by_its_own_command_and_writes_its_page(
     monkeypatch.setattr(all_command, "EVALUATIONS", FEW)
     done = bench_all("--page", str(tmp_path), "--json")
     documents = json.loads(done.stdout)
-    assert list(documents) == ["asax-paper", "oasis"]
+    assert list(documents) == ["schema", "asax-paper", "oasis"]
     assert documents["asax-paper"]["64"]["static"]["makespan_s"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["asax-paper.html", "oasis.html"]
     command = "asactl bench asax-paper --seeds 1 --sizes 64 --policy slurm,static"

@@ -63,7 +63,12 @@ def document(path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def test_the_json_is_of_the_form_that_is_promised(document: dict[str, Any]) -> None:
-    assert set(document) - {"page"} == {"hindsight_lp", "policies", "statements_per_s", "misreport_gain_max"}
+    assert set(document) - {"page", "schema"} == {
+        "hindsight_lp",
+        "policies",
+        "statements_per_s",
+        "misreport_gain_max",
+    }
     assert set(document["policies"]) == {"sow", "sow-paper", "fcfs", "reservation", "density"}
     for row in document["policies"].values():
         assert set(row) == POLICY_KEYS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from plain_answers import plain_of
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
@@ -46,7 +46,7 @@ def test_a_line_for_each_account_and_role(place: str) -> None:
 
 
 def test_days_and_json(place: str) -> None:
-    totals = json.loads(ledger("--store", place, "--days", "2", "--json"))
+    totals = plain_of(ledger("--store", place, "--days", "2", "--json"))["accounts"]
     assert totals[1] == {
         "account": "physics",
         "role": "host",
@@ -70,6 +70,6 @@ def test_nothing_and_no_store(tmp_path: Path) -> None:
     with Store.open(path):
         pass
     assert "holds no entry" in ledger("--store", path)
-    assert json.loads(ledger("--store", path, "--json")) == []
+    assert plain_of(ledger("--store", path, "--json")) == {"accounts": []}
     with pytest.raises(UsageError, match="there is no store"):
         CliRunner().invoke(asactl, ["ledger", "--store", str(tmp_path / "none.db")], catch_exceptions=False)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from plain_answers import plain_of
 from rich.console import Console, RenderableType
 
 from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refused, Request
@@ -197,7 +198,7 @@ def test_status_is_one_screen(daemon: Daemon) -> None:
         "ann",
         "77",
         "bob\\x1b[31m",
-        "n1,n2",
+        "n[1-2]",
         "40",
         "%",
         "0:10:00",
@@ -205,7 +206,7 @@ def test_status_is_one_screen(daemon: Daemon) -> None:
         "%",
         "1.25",
     ]
-    assert lines[10].split() == ["102", "-", "-", "-", "idle", "class", "-", "-", "-"]
+    assert lines[10].split() == ["102", "-", "-", "-", "-", "idle", "class", "-", "-", "-"]
     assert len(lines) <= 24
 
 
@@ -250,7 +251,7 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) 
     }
     assert "asad - · observe" in output_of("status")
     daemon.answers["status"] = status(actors={"connected": 1, "silent": [f"n{k}" for k in range(20)]})
-    assert "n7 and 12 more" in output_of("status")
+    assert "silent: n[0-19]" in output_of("status")
 
 
 def test_ages_count_by_the_clock_of_a_recorded_log(daemon: Daemon) -> None:
@@ -263,7 +264,7 @@ def test_ages_count_by_the_clock_of_a_recorded_log(daemon: Daemon) -> None:
 
 
 def test_status_as_json_is_what_the_daemon_reported(daemon: Daemon) -> None:
-    assert json.loads(output_of("status", "--json")) == daemon.answers["status"]
+    assert plain_of(output_of("status", "--json")) == daemon.answers["status"]
 
 
 def test_jobs_show_their_reasons_in_words(daemon: Daemon) -> None:
@@ -307,7 +308,9 @@ def test_a_guest_without_a_host_shows_what_it_needs_of_its_nodes(daemon: Daemon)
 
 def test_jobs_are_chosen_by_the_daemon(daemon: Daemon) -> None:
     daemon.answers["jobs"] = {"jobs": JOBS[2:3], "total": 1}
-    found = json.loads(output_of("jobs", "--user", "ann", "--state", "waiting", "--limit", "9", "--json"))
+    found = json.loads(output_of("jobs", "--user", "ann", "--state", "waiting", "--limit", "9", "--json"))[
+        "jobs"
+    ]
     assert [job["job"] for job in found] == ["90"]
     assert daemon.asked == [("jobs", {"user": "ann", "state": "waiting", "limit": 9})]
     daemon.answers["jobs"] = {"jobs": [], "total": 0}
@@ -353,14 +356,14 @@ def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_reported_bel
     assert closer[0].endswith("pressure happiness beside   share") and closer[1].endswith(" 57484019  70 %")
     nodes = [{"node": f"n{k}", "cores": 32, "bar": "its actor does not answer"} for k in (1, 2)]
     below = on_terminal(40, live.nodes_table(nodes))[3:]
-    assert " ".join(below) == "lends nothing: its actor does not answer: n1, n2"
+    assert " ".join(below) == "lends nothing: its actor does not answer: n[1-2]"
 
 
 def test_top_draws_once_without_a_terminal(daemon: Daemon) -> None:
     text = output_of("top")
     assert text.startswith("asad 0.3 · enforce")
     assert "lends nothing: it opted out" in text
-    assert list(json.loads(output_of("top", "--json"))) == ["status", "jobs"]
+    assert list(plain_of(output_of("top", "--json"))) == ["status", "jobs"]
 
 
 def test_top_on_a_terminal_is_drawn_anew_and_q_quits(daemon: Daemon) -> None:
@@ -416,12 +419,12 @@ def test_what_changes_something_says_so(daemon: Daemon) -> None:
     assert output_of("mode", "advise") == "mode is advise\n"
     assert [verb for verb, _ in daemon.asked] == ["pause", "pause", "resume", "release", "mode"]
     assert daemon.asked[-1][1] == {"mode": "advise"}
-    assert json.loads(output_of("release", "--json")) == daemon.answers["release"]
+    assert plain_of(output_of("release", "--json")) == daemon.answers["release"]
 
 
 def test_mode_is_shown(daemon: Daemon) -> None:
     assert output_of("mode") == "enforce\n"
-    assert json.loads(output_of("mode", "--json")) == {"mode": "enforce"}
+    assert plain_of(output_of("mode", "--json")) == {"mode": "enforce"}
     assert call("mode", "attack").exit_code == 2
 
 
@@ -560,11 +563,11 @@ def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
     daemon.answers["explain"] = answer
     lines = output_of("explain", "101").splitlines()
     assert lines[0] == "job 101 now: guest of ann, 2 cores, beside 77, may take 40% of it, happiness 1.20"
-    assert lines[1] == "job 101 in run 7: live under asax, 2024-01-01 00:00 UTC, running"
+    assert lines[1] == "job 101 in run 7: live under asax, 2024-01-01 00:00:00 UTC, running"
     assert "guest of asax: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
     assert lines[-1].strip() == "because idle \\x1b[2JCPU"
     assert "n1: cpu.max max → 40000 (lease)" in output_of("explain", "101", "--verbose")
-    assert json.loads(output_of("explain", "101", "--json")) == answer
+    assert plain_of(output_of("explain", "101", "--json")) == answer
     assert daemon.asked[0] == ("explain", {"job": "101"})
 
 
@@ -630,7 +633,7 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
     place.write_text('[daemon]\nmode = "advise"\n')
     assert "asad.toml is right: mode advise, cluster slurm" in output_of("config", "check", str(place))
     right = {"file": str(place), "ok": True, "faults": []}
-    assert json.loads(output_of("config", "check", str(place), "--json")) == right
+    assert plain_of(output_of("config", "check", str(place), "--json")) == right
     mesos = '[daemon]\ncluster = "slurm+mesos"\n[mesos]\nmaster = "m1:5050"\n'
     place.write_text(mesos + '[mesos.queue]\npartition = "mesos"\n')
     assert "cluster slurm+mesos" in output_of("config", "check", str(place))
@@ -655,7 +658,7 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
         assert error.exit_status == 2
         place_of_it = f"{place}:{line}: " if line else f"{place}: "
         assert str(error).startswith(place_of_it) and seen in str(error)
-        assert json.loads(done.stdout) == {"file": str(place), "ok": False, "faults": [str(error)]}
+        assert plain_of(done.stdout) == {"file": str(place), "ok": False, "faults": [str(error)]}
 
 
 def test_config_check_shows_faults_of_several_tables_at_once(tmp_path: Path) -> None:

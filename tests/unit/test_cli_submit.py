@@ -15,6 +15,7 @@ import pytest
 from asad_mesos.job_requests import NotYours, answer
 from asad_mesos.job_spec import Spec, spec_from_json
 from click.testing import CliRunner, Result
+from plain_answers import plain_of
 
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
@@ -239,7 +240,7 @@ def test_jobs_are_listed_and_cancelled(run: Callable[..., Result], mesos: Queue)
     assert "m2" in listed
     assert "two" in listed
     assert "m1.1.0" in run("tasks", "m1").output
-    assert [job["job"] for job in json.loads(run("tasks", "--json").output)] == ["m1", "m2"]
+    assert [job["job"] for job in plain_of(run("tasks", "--json").output)["jobs"]] == ["m1", "m2"]
     assert run("tasks", "--user", "somebody-else").output == "no jobs\n"
     assert "no such job" in output_of(run("tasks", "m99"))
     assert "no such job" in output_of(run("cancel", "m99"))

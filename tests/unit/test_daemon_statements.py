@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from configured_policies import put_policy
+from plain_answers import plain_of
 from slotted_cluster import Job
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, Evicting, FirstFit, announced, job
 from test_daemon import configuration, wait_for
@@ -175,14 +176,14 @@ def test_a_statement_is_announced_followed_and_charged(begin: Any, tmp_path: Pat
     facts = json.loads(run("sow", "status", "1", "--json", socket=socket))["statements"][0]
     assert (facts["state"], facts["job"], facts["paid"]) == ("completed", "7", 4.0)
     assert "paid 4" in run("sow", "status", "1", socket=socket)
-    ledger = json.loads(run("sow", "ledger", "--json", socket=socket))
+    ledger = plain_of(run("sow", "ledger", "--json", socket=socket))
     assert ledger["sum"] == 0.0 and {one["account"]: one["balance"] for one in ledger["balances"]} == {
         HOUSE: 4.0,
         "ann": -4.0,
     }
     assert "all accounts together: +0.000000" in run("sow", "ledger", "--lines", socket=socket)
     stored = CliRunner().invoke(asactl, ["sow", "ledger", "--store", str(tmp_path / "asad.db"), "--json"])
-    assert json.loads(stored.output) == ledger
+    assert plain_of(stored.output) == ledger
 
 
 def test_the_menu_is_shown_and_drawn(begin: Any, tmp_path: Path) -> None:

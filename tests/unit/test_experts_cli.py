@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plain_answers import plain_of
 
 from asad.cli.asactl import main
 from asad.experts import default_folder, load_expert
@@ -48,7 +49,7 @@ def test_check_says_that_all_is_well(run: Run) -> None:
     assert len(out.splitlines()) == 8
     status, out, _ = run("check", "--json")
     assert status == 0
-    assert json.loads(out) == {
+    assert plain_of(out) == {
         "problems": [],
         "experts": ["cpu", "fair-share", "happiness", "interval", "load", "memory", "pressure", "stage"],
     }

@@ -128,7 +128,7 @@ def json_is_whole_and_says_what_the_daemon_knows(daemon: Life, name: str) -> Non
         assert done.exit_code == 0, (words, done.exception)
         assert safe(done.stdout) and done.stdout.isascii(), words
         record[words] = json.loads(done.stdout)
-    job = next(job for job in record["jobs",] if job["job"] == "1")
+    job = next(job for job in record["jobs",]["jobs"] if job["job"] == "1")
     assert fingerprint(job["user"], job["name"], 2.0) == known or "/" in name
     assert len(job["name"]) <= 256
     decision = record["explain", "2"]["decisions"][-1]

@@ -165,7 +165,7 @@ def test_the_command_trains_and_shows(tmp_path: Path) -> None:
     (row,) = json.loads(done.stdout)["models"]
     shown = asked("show", row["model"])
     assert shown.exit_code == 0 and "osdec-s1: attention" in shown.output
-    plain = json.loads(asked("show", row["model"], "--json").stdout)
+    plain = json.loads(asked("show", row["model"], "--json").stdout)["model"]
     assert plain["schema"] == 2 and plain["recipe"]["iterations"] == 1
     figures = plain["recipe"]["figures"]
     assert figures["gain"] == pytest.approx(figures["best"] - figures["start"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from asad.cli.output import schema_name
 from asad.errors import UsageError
 from asad_papers.osdec.trajectories import of_trajectories, split, trajectories
 
@@ -92,7 +93,11 @@ def fit(
             name: float(gains.total(Worth()).mean()) for name, gains in row.items()
         }
     if as_json:
-        click.echo(json.dumps({"kept": len(kept), "total_mean": figures}, indent=1))
+        click.echo(
+            json.dumps(
+                {"schema": schema_name("defer fit"), "kept": len(kept), "total_mean": figures}, indent=1
+            )
+        )
         return
     for key, totals in figures.items():
         text = ", ".join(f"{name} {value:,.1f}" for name, value in totals.items())

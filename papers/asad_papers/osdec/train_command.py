@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from asad.cli.output import schema_name
 from asad.errors import AsadError, UsageError
 from asad_papers.harness import chosen
 from asad_papers.osdec.trajectories import make_folder, of_trajectories, split, trajectories
@@ -121,7 +122,11 @@ def train(
             for row in rows:
                 click.echo(_sentence(row))
     if as_json:
-        click.echo(json.dumps({"variant": variant, "models": trained}, indent=1))
+        click.echo(
+            json.dumps(
+                {"schema": schema_name("defer train"), "variant": variant, "models": trained}, indent=1
+            )
+        )
         return
     if len(names) == 1:
         best = max(trained, key=lambda row: row["figures"]["best"])

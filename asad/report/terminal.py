@@ -1,0 +1,20 @@
+"""The terminal, with colours as whoever looks wants them."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+
+
+def terminal_console(*, stderr: bool = False, highlight: bool = False) -> Console:
+    """Standard output or error with colours as the environment wants them: NO_COLOR and CLICOLOR=0 forbid them, and
+    CLICOLOR_FORCE (or rich's own FORCE_COLOR) asks for them even where nobody looks."""
+    forbidden = bool(os.environ.get("NO_COLOR")) or os.environ.get("CLICOLOR") == "0"
+    forced = os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0") and not forbidden
+    return Console(
+        stderr=stderr,
+        highlight=highlight,
+        no_color=forbidden or None,
+        force_terminal=True if forced else None,
+    )
