@@ -16,7 +16,8 @@ from rich.console import RenderableType
 
 from asad.bounded import printable
 from asad.cli.output import require_folder
-from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, moment, respond, table_of
+from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
+from asad.cli.times import moment
 from asad.errors import AsadError, UsageError
 from asad.store import sweeps
 from asad.store.store import Store

@@ -11,8 +11,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from debian import ROOT, build_wheel, make_disk, prepare
 from machine import Machine
+
+from debian import ROOT, build_wheel, make_disk, prepare
 
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "vm"
