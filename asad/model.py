@@ -69,6 +69,10 @@ class JobLog:
     """Code into `hints`, -1 for none; None if no job has one."""
     hints: tuple[str, ...] = ()
     """What users stated to asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
+    gres: Ints | None = None
+    """Code into `gres_texts`, -1 for none; None if no job has any."""
+    gres_texts: tuple[str, ...] = ()
+    """What was allocated over all nodes of a job, as `--gres` of Slurm is written: `gpu:a100:2`."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -89,6 +93,7 @@ class JobLog:
             applications=self.applications,
             partitions=self.partitions,
             hints=self.hints,
+            gres_texts=self.gres_texts,
         )
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:

@@ -102,7 +102,7 @@ def infer(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Find jobs of one user, name and number of cores that keep a period in LOG (as `asactl replay` reads it).
+    """Find jobs of one user, name, number of cores and gres that keep a period in LOG (as `asactl replay` reads it).
 
     Shows when they come and how long they run, and how far that could have been relied on: for the last runs, each
     foreseen from those before it, the part that fell at or below each quantile that was foreseen.
@@ -233,7 +233,8 @@ def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> I
         arrives = " ".join(duration(at[k], sign=True) for k in (0, 2, 4))
         runs = " ".join(duration(takes[k]) for k in (0, 2, 4))
         period = duration(one.rhythm.period_s)
-        return one.user, one.name, one.cores, one.runs, period, arrives, runs, moment(due_s)
+        size = f"{one.cores}, {one.gres}" if one.gres else one.cores
+        return one.user, one.name, size, one.runs, period, arrives, runs, moment(due_s)
 
     yield from _rows(heads, list(zip(shown, dues, strict=True)), row_of)
     yield Text("")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from asad.admit.sow.announcements import read_announcements, written
 from asad.admit.sow.infer import (
     NEWEST,
     QUANTILES,
@@ -15,6 +18,8 @@ from asad.admit.sow.infer import (
     rows_of,
 )
 from asad.model import JobLog
+from asad.replay.readers import read_log
+from asad.replay.readers.sacct_json import _gres as gres_of_record
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 NAMES = ("nightly", "hourly", "sim")
@@ -201,3 +206,45 @@ def test_times_that_all_are_one_have_no_rhythm() -> None:
     assert rhythm_of(np.full(9, 5.0)) is None and rhythm_of(np.arange(3.0)) is None
     found = infer(log((0, 0, 8, np.full(20, 5.0), np.full(20, 60.0))))
     assert found.rejected == {"its runs were submitted at one time": 1}
+
+
+SACCT = "JobID|User|JobName|NCPUS|AllocTRES|Submit|Start|End|Elapsed|State\n"
+
+
+def test_jobs_with_gpus_are_found_as_statements_that_name_them(tmp_path: Path) -> None:
+    def line(number: int, day: int, hour: int, tres: str) -> str:
+        at = f"2026-01-{day:02d}T{hour:02d}:{{}}:00"
+        times = "|".join((at.format("00"), at.format("05"), at.format("35"), "00:30:00"))
+        return f"{number}|ann|nightly|4|cpu=4,node=1{tres}|{times}|COMPLETED\n"
+
+    gpus = ",gres/gpu=3,gres/gpu:a100=2,gres/bad\x1bname=2,gres/fpga=1"
+    days = range(1, 13)
+    text = "".join(line(day, day, 2, gpus) + line(100 + day, day, 14, "") for day in days)
+    (file := tmp_path / "log.txt").write_text(SACCT + text)
+    log = read_log(str(file)).jobs
+    assert log.gres_texts == ("gpu:a100:2,gpu:1,fpga:1",)
+    assert log.take(np.arange(4)).gres_texts == log.gres_texts
+    found = {one.gres: one for one in infer(log).recurring}
+    assert {*found} == {"", "gpu:a100:2,gpu:1,fpga:1"}, "two jobs of one name that need other things"
+    assert all(one.runs == 12 and one.rhythm.period_s == 86_400.0 for one in found.values())
+    one = found["gpu:a100:2,gpu:1,fpga:1"].announce(1e9, 1.0)
+    assert one.tres == {"gres/gpu": 3, "gres/gpu:a100": 2, "gres/fpga": 1}
+    assert "gres" not in found[""].to_json() and not found[""].announce(1e9, 1.0).beside
+    assert read_announcements(written([one], ["1000000000"]), "again.toml", 0.0)[0].tres == one.tres
+    assert all(not seen.announcement.gres for seen in foresee(log)), "a replayed cluster has no gres"
+
+
+def test_gres_of_jobs_are_read_from_json_likewise() -> None:
+    amounts = [
+        ("gpu:a100", 2),
+        ("gpu", 2),
+        ("fpga", 1),
+        ("odd\n", 1),
+        ("gpu:b", -1),
+        (None, 3),
+        ("c", 10**30),
+    ]
+    allocated = [{"type": "gres", "name": name, "count": count} for name, count in amounts]
+    record = {"tres": {"allocated": [{"type": "cpu", "count": 4}, *allocated]}}
+    assert gres_of_record(record, "tres.allocated") == "gpu:a100:2,fpga:1"
+    assert gres_of_record({}, "tres.allocated") == ""

@@ -1,6 +1,7 @@
 """Statements of work from history: jobs that come again, when they come and how long they run.
 
-A recurring job is one user's jobs of one name and one number of cores that keep a period. From its past runs:
+A recurring job is one user's jobs of one name, one number of cores and the same gres that keep a period. From its past
+runs:
 
 - the period: the median gap, each gap divided by the number of periods that it spans, then the median slope of arrival
   against number of the run (Theil and Sen), snapped to an hour, a day and the like where it is within 2 % of one;
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -147,6 +148,8 @@ class Recurring:
     last_s: float
     """Its last arrival."""
     calibration: Calibration
+    gres: str = ""
+    """As `--gres` of Slurm is written, over all of its nodes."""
 
     def next_due_s(self, now_s: float) -> float:
         """The first expected time that is after `now_s` and after the run that came last."""
@@ -158,7 +161,7 @@ class Recurring:
 
     def announce(self, due_s: float, value_per_core_hour: float) -> Announcement:
         """The run that is due then; of value until the next one is due."""
-        return announced(
+        one = announced(
             self.name,
             self.cores,
             due_s,
@@ -167,6 +170,7 @@ class Recurring:
             self.duration_s,
             value_per_core_hour,
         )
+        return replace(one, gres=self.gres)
 
     def to_json(self) -> dict[str, Json]:
         """The figures behind it, without the runs."""
@@ -176,6 +180,7 @@ class Recurring:
             "user": self.user,
             "name": self.name,
             "cores": self.cores,
+            **({"gres": self.gres} if self.gres else {}),
             "runs": self.runs,
             "period_s": self.rhythm.period_s,
             "anchor_s": self.rhythm.anchor_s,
@@ -215,7 +220,7 @@ def infer(log: JobLog, least_runs: int = LEAST_RUNS) -> Inferred:
     found: list[tuple[float, Recurring]] = []
     rejected: dict[str, int] = {}
     covered_jobs, covered_core_s = 0, 0.0
-    for user, name, rows in _groups(log, least_runs):
+    for user, name, rows in _groups(log, least_runs, by_gres=True):
         arrival_s, run_s = log.submit_s[rows], log.run_s[rows]
         rhythm = rhythm_of(arrival_s[-NEWEST:])
         why = "its runs were submitted at one time" if rhythm is None else rhythm.fault
@@ -234,9 +239,10 @@ def infer(log: JobLog, least_runs: int = LEAST_RUNS) -> Inferred:
             duration_s=run_s[-NEWEST:].copy(),
             last_s=float(arrival_s[-1]),
             calibration=calibrated(arrival_s, run_s),
+            gres="" if log.gres is None or log.gres[rows[0]] < 0 else log.gres_texts[log.gres[rows[0]]],
         )
         found.append((core_s, one))
-    found.sort(key=lambda pair: (-pair[0], pair[1].user, pair[1].name, pair[1].cores))
+    found.sort(key=lambda pair: (-pair[0], pair[1].user, pair[1].name, pair[1].cores, pair[1].gres))
     core_s = float((log.cores * log.run_s).sum())
     return Inferred(tuple(one for _, one in found), len(log), covered_jobs, covered_core_s, core_s, rejected)
 
@@ -252,7 +258,8 @@ class Foreseen(NamedTuple):
 def foresee(log: JobLog, value_per_core_hour: float = 1.0, least_runs: int = LEAST_RUNS) -> list[Foreseen]:
     """For a replay: what would have been announced as the log went on, in order of birth.
 
-    At each arrival of a job that was regular by then its next run is announced, from the runs that had ended.
+    At each arrival of a job that was regular by then its next run is announced, from the runs that had ended. Without
+    gres, of which a replayed cluster has none.
     """
     found: list[Foreseen] = []
     for user, name, rows in _groups(log, least_runs + 1):
@@ -388,8 +395,8 @@ def _snapped(period_s: float) -> float:
     return nearest if abs(period_s / nearest - 1.0) <= SNAP else period_s
 
 
-def _groups(log: JobLog, least: int) -> Iterator[tuple[str, str, Ints]]:
-    """User, name and rows (in order of submission) of all jobs of one user, name and number of cores.
+def _groups(log: JobLog, least: int, by_gres: bool = False) -> Iterator[tuple[str, str, Ints]]:
+    """User, name and rows (in order of submission) of all jobs of one user, name and number of cores (and gres).
 
     Tasks of arrays and jobs without a user or a name are left out: nobody would know which is which. Only where
     a log has no names at all, all jobs of a user and number of cores stand for one.
@@ -402,13 +409,14 @@ def _groups(log: JobLog, least: int) -> Iterator[tuple[str, str, Ints]]:
     rows = np.flatnonzero(named)
     if not len(rows):
         return
-    keys = np.column_stack((log.user[rows], log.application[rows], log.cores[rows])).astype(np.int64)
+    more = (log.gres[rows],) if by_gres and log.gres is not None else ()
+    keys = np.column_stack((log.user[rows], log.application[rows], log.cores[rows], *more)).astype(np.int64)
     unique, code = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(code.ravel(), kind="stable")
     count = np.bincount(code.ravel(), minlength=len(unique))
     ends = np.cumsum(count)
     for number in np.flatnonzero(count >= least).tolist():
-        user, application, _ = unique[number].tolist()
+        user, application = unique[number, :2].tolist()
         members = rows[order[ends[number] - count[number] : ends[number]]]
         yield _name(log.users, user), _name(log.applications, application), members.astype(np.int32)
 

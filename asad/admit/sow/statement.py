@@ -258,8 +258,9 @@ class Statement:
                 self.arrival, self.duration, self.probability, self.signal, strict=True
             )
         ]
-        plain = {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": self.worth.to_json()}
-        return plain | ({"tres": dict(self.tres)} if self.tres else {})
+        tres: dict[str, Json] = {"tres": dict[str, Json](self.tres)} if self.tres else {}
+        worth = self.worth.to_json()
+        return {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": worth, **tres}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Statement:

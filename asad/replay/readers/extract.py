@@ -47,6 +47,8 @@ class Extract:
     """None where the log has no node lists; empty where no node was assigned."""
     hint: list[str] = field(default_factory=list)
     """See `hint_of`."""
+    gres: list[str] = field(default_factory=list)
+    """As `fields.gres_text` writes it; empty for none, and where it is not recorded."""
 
     def add(self, **record: Any) -> None:
         """One record, with a value for every column."""
@@ -162,6 +164,7 @@ def to_jobs(extract: Extract, reading: Reading) -> tuple[JobLog, dict[str, NodeS
     application, applications = _codes(extract.application, chosen)
     partition, partitions = _codes(extract.partition, chosen)
     hint, hints = _codes(extract.hint, chosen)
+    gres, gres_texts = _codes(extract.gres, chosen)
     submit_s, start_s = table["submit_s"][order], table["start_s"][order]
     early = int(np.count_nonzero(start_s < submit_s))
     reading.note(early, "jobs started before their submit time (requeued or edited): taken as recorded")
@@ -186,6 +189,8 @@ def to_jobs(extract: Extract, reading: Reading) -> tuple[JobLog, dict[str, NodeS
         partitions=partitions,
         hint=hint if hints else None,
         hints=hints,
+        gres=gres if gres_texts else None,
+        gres_texts=gres_texts,
     )
     return jobs, seen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ DURATION = re.compile(
 SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
+GRES = re.compile(r"[A-Za-z][\w-]{0,40}(?::[A-Za-z][\w.-]{0,60})?", re.ASCII)
 NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]{1,8192}", re.ASCII)
 Value = TypeVar("Value")
 
@@ -53,6 +54,8 @@ class Tres(NamedTuple):
     cores: int
     nodes: int
     memory_bytes: float
+    gres: str = ""
+    """See `gres_text`."""
 
 
 def time(text: str) -> float:
@@ -182,9 +185,19 @@ def per_core_flag(megabytes: int) -> tuple[int, bool]:
     return megabytes, False
 
 
+def gres_text(amounts: Mapping[str, int]) -> str:
+    """`gpu:a100:2,gpu:1` of {"gpu": 3, "gpu:a100": 2}: a gres has what is of no type. Odd names count none."""
+    found = {name: amount for name, amount in amounts.items() if GRES.fullmatch(name) and 0 < amount < 10**6}
+    for name in [name for name in found if ":" in name]:
+        family = name.partition(":")[0]
+        if family in found:
+            found[family] -= found[name]
+    return ",".join(f"{name}:{amount}" for name, amount in sorted(found.items(), reverse=True) if amount > 0)
+
+
 def tres(text: str) -> Tres:
-    """`cpu=12,mem=48000M,node=1,gres/gpu=2` → cores, nodes and memory."""
-    cores, nodes, memory_bytes = 0, 0, math.nan
+    """`cpu=12,mem=48000M,node=1,gres/gpu=2` → cores, nodes, memory and gres."""
+    cores, nodes, memory_bytes, gres = 0, 0, math.nan, dict[str, int]()
     for part in text.split(","):
         name, equals, amount = part.strip().partition("=")
         if not equals:
@@ -198,7 +211,9 @@ def tres(text: str) -> Tres:
             nodes = count(amount)
         elif name == "mem":
             memory_bytes = memory(amount) or math.nan
-    return Tres(cores, nodes, memory_bytes)
+        elif name.startswith("gres/") and amount.isascii() and amount.isdecimal():
+            gres[name[5:]] = int(amount[:7])
+    return Tres(cores, nodes, memory_bytes, gres_text(gres) if gres else "")
 
 
 def state(text: str) -> str:

@@ -425,6 +425,7 @@ def _extract(table: _Table, reading: Reading) -> Extract:
         partition=names_of("partition"),
         node_list=column("nodelist", ()) if "nodelist" in table.columns else [None] * size,
         hint=list(map(hint_of, names_of("comment"))),
+        gres=[tres.gres or asked.gres for tres, asked in zip(allocated, requested, strict=True)],
     )
 
 

@@ -132,6 +132,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], flags:
         partition=texts["partition"],
         node_list=names if "nodes" in record else None,
         hint=hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
+        gres=_gres(record, "tres.allocated"),
     )
 
 
@@ -268,6 +269,15 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
         # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
         amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key)
     return amounts
+
+
+def _gres(record: Mapping[str, Any], key: str) -> str:
+    """The gres among them; `_tres` has refused what is no list of resources."""
+    entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
+    names = [(entry.get("name"), entry.get("count")) for entry in entries]
+    return fields.gres_text(
+        {name: count for name, count in names if isinstance(name, str) and isinstance(count, int)}
+    )
 
 
 def _memory(
