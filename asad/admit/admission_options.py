@@ -61,4 +61,5 @@ class Options(NamedTuple):
     shares: Annotated[tuple[str, ...], Is(made=_shares)] = ()
     """Users who have not one share: `["ann=2", "proj-*=0.5"]`, names or patterns; the first that fits holds."""
     early: bool = False
-    """Capacity that no plan has goes to admitted jobs before their slots come, to arrays beyond their planned width."""
+    """What jobs without a plan hold goes to admitted jobs as soon as it falls free, before their slots come, where no
+    other plan has it."""

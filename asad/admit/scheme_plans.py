@@ -234,13 +234,15 @@ class SchemePlans:
     def early(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> dict[int, int]:
         """Tasks at one time that admitted jobs can have in this slot beyond their plans, by number.
 
-        Where the plans of all others, and what of them runs beyond its plan, leave room for as long as a task runs.
-        Who arrived first is served first. What has no plan counts as nothing here: beside it these jobs only wait in
-        the queue, as they would without a plan.
+        No more than what jobs without a plan hold, since that was never there to be planned and mostly falls free
+        sooner than their limits say; what no plan wants although it is free waits for those who come. And only
+        where the plans of all others, and what of them runs beyond its plan, leave room for as long as a task runs.
+        Who arrived first is served first. Until cores fall free these jobs only wait in the queue, as without a plan.
         """
         world = self.world
-        if world is None or self.ahead is None or not self.options.early:
+        if world is None or self.ahead is None or not self.options.early or self.used is None:
             return {}
+        unplanned = np.where(world.servers.is_shared, self.used[0].max(axis=0), self.used[0].sum(axis=0))
         held = np.zeros((self.options.horizon, world.resources))
         mine: list[tuple[Commitment, Seen, Floats, Floats]] = []
         for key, entry in self.book.jobs.items():
@@ -262,12 +264,16 @@ class SchemePlans:
         found: dict[int, int] = {}
         for entry, there, demand, own in sorted(mine, key=lambda one: one[0].number):
             slots = self._slots(snapshot, entry, there)
-            room = (total - held[:slots] + own[:slots]).min(axis=0) + 1e-9
-            most = np.floor(room[demand > 0] / demand[demand > 0]).min(initial=np.inf)
-            width = int(min(most, entry.most_workers, there.tasks))
-            if width > entry.width(slot):
+            room = (total - held[:slots] + own[:slots]).min(axis=0)
+            wants, now = demand > 0, entry.width(slot)
+            beyond, most = (
+                np.floor((free[wants] + 1e-9) / demand[wants]).min(initial=np.inf)
+                for free in (unplanned, room)
+            )
+            width = int(min(now + beyond, most, entry.most_workers, there.tasks))
+            if width > now:
                 found[entry.number] = width
-                held[:slots] += max(0, width - max(entry.width(slot), len(there.running))) * demand
+                held[:slots] += max(0, width - max(now, len(there.running))) * demand
         return found
 
     def _slots(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> int:

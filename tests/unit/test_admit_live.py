@@ -124,16 +124,18 @@ def test_capacity_that_no_plan_has_is_given_early(early: bool) -> None:
         assert (ended_s < planned) == early, f"{job.name} ended {ended_s - planned:g} s after the slots began"
 
 
-def test_what_runs_early_takes_nothing_that_another_has_planned() -> None:
-    cluster = Obedient(
-        [2],
-        [Job("7", 90.0, 6, hint=f"{WORTH};workers=1", array=True), Job("8", 90.0, 4, hint=WORTH, array=True)],
-    )
-    cycle = cycle_of(cluster, admission(options=OPTIONS._replace(early=True)))
-    cycle.run_once()
-    assert [job.throttle for job in cluster.jobs] == [1, 1], "8 has the other core, and not that of 7"
-    live(cluster, cycle)
-    assert cluster.over and cluster.illegal == [] and cluster.most_used <= 2
+def test_where_every_job_has_a_plan_nothing_is_given_early() -> None:
+    lives = []
+    for early in (False, True):
+        hints = (f"{WORTH};workers=1", WORTH)
+        cluster = Obedient(
+            [4], [Job(str(7 + i), 90.0, 6, hint=hint, array=True) for i, hint in enumerate(hints)]
+        )
+        cycle = cycle_of(cluster, admission(options=OPTIONS._replace(early=early)))
+        live(cluster, cycle)
+        assert cluster.over and cluster.illegal == []
+        lives.append([(time_s, decision.to_json()) for time_s, decision in cluster.done])
+    assert lives[0] == lives[1], "what is free in a plan waits for those who come"
 
 
 @pytest.mark.parametrize(
