@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -153,6 +154,12 @@ def running(folder: Path, nodes: int, jobs: int, interval_s: float) -> Iterator[
         thread.join(300)
 
 
+def listens(path: Path) -> bool:
+    """Does somebody listen there?"""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return path.exists() and probe.connect_ex(str(path)) == 0
+
+
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """The page as a process of its own, and viewers."""
@@ -164,7 +171,7 @@ def watched(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
     ]
     try:
         until = time.monotonic() + 300
-        while not page.exists() and time.monotonic() < until:
+        while not listens(page) and time.monotonic() < until:
             time.sleep(0.05)
         viewer = [sys.executable, "-c", VIEWER, str(page)]
         processes += [subprocess.Popen(viewer, stdout=subprocess.PIPE, text=True) for _ in range(VIEWERS)]
