@@ -1,4 +1,4 @@
-"""What a daemon answered to the live page: `python tests/browser/live_recording.py SOCKET FILE COUNT SECONDS` records it.
+"""What a daemon answered to the live page. `python tests/browser/live_recording.py SOCKET FILE COUNT SECONDS` records.
 
 The file that the tests play is of a recorded cluster: `asad --cluster recorded --log
 profiles/samples/generated-cluster.sacct.gz --nodes 16 --cores 32 --memory 128G --speed 1000`.
