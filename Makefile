@@ -36,7 +36,7 @@ PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc
 
 .PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm test-deb deb bench bench-smoke store-year lint style \
-	types imports docs clean system-packages
+	types imports docs screenshots clean system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,6 +59,7 @@ help:
 	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
 	@echo 'make store-year       a year of a large cluster through the state store, on SQLite and PostgreSQL: how large is it? (PART=1)'
 	@echo 'make docs             fill in what the code says of itself, and build the pages into build/docs; a broken link fails'
+	@echo 'make screenshots      draw the live page anew for the documentation (docs/images), in Chromium'
 	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
 
@@ -145,6 +146,11 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m docs.generate
 	$(BIN)/mkdocs build --strict
 	@echo "The documentation: file://$(CURDIR)/build/docs/index.html"
+
+# Not part of `make docs`: letters of another Chromium or font are other bytes.
+screenshots: $(VENV)/.installed-test
+	ASAD_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/browser/test_live_page_in_browser.py -k really $(TEST_ARGS)
+	rm -f docs/images/live-page-dark.png
 
 clean:
 	rm -rf $(VENV) build dist demo asad.egg-info papers/build papers/asad_papers.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

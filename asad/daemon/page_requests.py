@@ -7,19 +7,28 @@ socket shows `jobs` to everybody, and this is no more, but for statements of wor
 
 from __future__ import annotations
 
+import contextlib
 import pwd
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from asad.api.control import Peer, Request, may_change
 from asad.daemon.clusters import KeepsJobsPrivate
 from asad.daemon.page_tables import job_columns, node_columns
-from asad.errors import UsageError
+from asad.errors import AsadError, UsageError
 from asad.model import Json
 from asad.share.drawn_experts import HasExperts
+from asad.store.same_days import beside_replay
+from asad.store.store import Store
 
 if TYPE_CHECKING:
     from asad.daemon.daemon import Daemon
+
+
+COMPARE_S = 600.0
+"""So often is looked for a replay of the same days."""
 
 
 class PageRequests:
@@ -28,6 +37,8 @@ class PageRequests:
     def __init__(self, daemon: Daemon, table: Callable[[str, Callable[[], Json]], Json]) -> None:
         """`table` makes what is made once a cycle, in the main thread, or gives what was made."""
         self._daemon, self._table = daemon, table
+        self._comparing, self._compare_s = threading.Lock(), 0.0
+        self._compared: Json = None
 
     def answer(self, request: Request, peer: Peer, status: Callable[[], dict[str, Json]]) -> Json:
         """All parts, or `same` where the asker has them already. Raises AsadError."""
@@ -41,10 +52,23 @@ class PageRequests:
         if known == self._as_of():
             return {"as_of": known, "same": True, **moment}
         parts = cast("Mapping[str, Json]", self._table("page", self._parts))
-        answer = {**parts, **moment, "status": status()}
+        answer = {**parts, **moment, "status": status(), "replay": self._beside_replay()}
         if not self._trusts(peer):
             answer["statements"] = None
         return answer
+
+    def _beside_replay(self) -> Json:
+        """Gains beside those of a replay of the same days, from the store: looked for seldom, in the asker's thread."""
+        now_s = time.monotonic()
+        with self._comparing:
+            if now_s >= self._compare_s:
+                self._compare_s, self._compared = now_s + COMPARE_S, None
+                run = self._daemon.writer.run_id
+                with contextlib.suppress(AsadError):
+                    if run is not None:
+                        with Store.open(self._daemon.config.store_url, create=False) as store:
+                            self._compared = beside_replay(store, run)
+            return self._compared
 
     def _as_of(self) -> str:
         """Names what is reported now: another daemon counts its readings anew."""

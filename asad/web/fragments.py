@@ -55,6 +55,7 @@ class Fragments:
         }
         own = None if viewer.sees == "all" else seen.is_own
         for name, table in (
+            ("replay", _replay(parts)),
             ("prices", _prices(parts.get("admission"))),
             ("admission", _admission(parts.get("admission"), own)),
             ("deferral", _deferral(parts.get("deferral"), own)),
@@ -105,6 +106,25 @@ def _reasons(jobs: Sequence[Mapping[str, Any]]) -> Table | None:
         for (what, reason), number in counted.most_common(MOST_ROWS)
     ]
     return _table("Jobs that take no part now, by reason", ("What", "Because", "Jobs", "Cores"), rows)
+
+
+def _replay(parts: Mapping[str, Any]) -> Table | None:
+    """Gains beside those of a replay of the same days, counted alike."""
+    found = parts.get("replay")
+    if not found:
+        return None
+    live, played = found["live"], found["replay"]
+    rows = [
+        ("Guests that ended", units.number(live["guests"]), units.number(played["guests"])),
+        (
+            "They ended sooner by, in sum",
+            units.duration(live["sooner_s"]),
+            units.duration(played["sooner_s"]),
+        ),
+        ("Guests and hosts that lost", units.number(live["losers"]), units.number(played["losers"])),
+    ]
+    caption = f"From {moment(found['from_s'])} to {moment(found['to_s'])}"
+    return _table(caption, ("", "Here", f"Replay {found['run']} of {units.plain(found['policy'], 40)}"), rows)
 
 
 def _prices(admission: Mapping[str, Any] | None) -> Table | None:

@@ -128,6 +128,7 @@ class WebApp:
             kicker="live",
             heading="The cluster now",
             facts=units.plain(cluster.get("sentence") or page.trouble or "nothing has been seen yet"),
+            modules=[name for name in self.static if name.endswith(".js") and name != "uplot.js"],
             sections=[{"key": key, "title": title} for key, title in SECTIONS],
         )
         return HTMLResponse(html)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, FloatRect, Page, sync_playwright
 
 PROGRAMS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 FLAGS = ("--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--hide-scrollbars")
@@ -76,9 +76,14 @@ class Chromium:
                 raise RuntimeError(f"it never came true: {expression}")
             self.page.wait_for_timeout(20)
 
-    def screenshot(self, path: Path) -> None:
-        """The whole page, however long, as a PNG file."""
-        self.page.screenshot(path=path, full_page=True)
+    def screenshot(self, path: Path, height: int | None = None) -> None:
+        """The whole page, or so much of it from its top, as a PNG file."""
+        if height is None:
+            self.page.screenshot(path=path, full_page=True)
+        else:
+            width = self.ask("document.documentElement.clientWidth")
+            clip: FloatRect = {"x": 0, "y": 0, "width": width, "height": height}
+            self.page.screenshot(path=path, full_page=True, clip=clip)
 
     def pdf(self) -> bytes:
         """The page as it would be printed on A4."""

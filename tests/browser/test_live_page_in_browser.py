@@ -12,6 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from chromium import Chromium
 from live_page_samples import HOSTILE, answer, columns_of_jobs, columns_of_nodes, story
+from live_recording import Played
 from live_server import LiveServer, serving
 
 from asad.api.control import DaemonDown
@@ -173,3 +174,26 @@ def test_the_scheme_changes_with_the_viewers(browser: Chromium, page: LiveServer
     browser.wait("document.querySelectorAll('.uplot').length === 3")
     assert browser.ask("getComputedStyle(document.body).backgroundColor") != light
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_a_daemon_really_answers_is_drawn(
+    browser: Chromium, tmp_path: Path, pictures: Path, dark: bool
+) -> None:
+    played = Played()
+    with serving(played, tmp_path, 0.05) as server:
+        browser.show(server.url, width=1200, dark=dark)
+        last = played.answers[-1]["status"]["cycle"]["number"]
+        browser.wait(f"document.querySelector('#cycle').textContent.includes('cycle {last}:')")
+        browser.wait("document.querySelectorAll('.uplot').length === 3")
+        assert browser.page.locator("#trees > details").count() == 8
+        assert browser.page.locator("#trees svg .last").count() == 1
+        assert (
+            browser.page.locator("#guest-rows tr").count()
+            == played.answers[-1]["status"]["cluster"]["guests"]
+        )
+        assert browser.complaints() == []
+        picture = pictures / ("live-page-dark.png" if dark else "live-page.png")
+        browser.screenshot(picture, 2100)
+        assert picture.stat().st_size > 20_000
+        browser.page.goto("about:blank")

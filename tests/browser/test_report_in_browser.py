@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -94,16 +93,6 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "hostile.html"
     write_page(hostile(), path)
     return path
-
-
-@pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go: a folder of the test run, or the one named by ASAD_SCREENSHOTS to keep them."""
-    kept = os.environ.get("ASAD_SCREENSHOTS")
-    if kept is None:
-        return tmp_path_factory.mktemp("pictures")
-    Path(kept).mkdir(parents=True, exist_ok=True)
-    return Path(kept)
 
 
 @pytest.mark.parametrize(("width", "dark"), SIZES)

@@ -39,6 +39,7 @@ function apply(change) {
     if (panel.parts.some((part) => changed.has(part))) panel.draw(view, change);
   }
   document.documentElement.dataset.drawn = view.number;
+  if (change.whole) performance.mark("drawn");
 }
 
 // Which jobs are shown is the server's to find; all else goes on as it was.
@@ -53,13 +54,12 @@ function connect() {
 }
 
 clear([...KEYED, ...Object.keys(GROWING)]);
-queue.start((wanted) => {
-  query = new URLSearchParams(wanted);
-  connect();
-});
 for (const panel of [nodes, charts]) panel.start();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 dark.addEventListener("change", () => {
   for (const panel of [nodes, charts]) panel.recolour(view);
 });
-connect();
+queue.start((wanted) => {
+  query = new URLSearchParams(wanted);
+  connect();
+});

@@ -56,7 +56,7 @@ function readPaints() {
 }
 
 function fit(count, width) {
-  for (let size = 48; size > 6; size -= 1) {
+  for (let size = 64; size > 6; size -= 1) {
     const columns = Math.max(1, Math.floor(width / size));
     if (Math.ceil(count / columns) * size <= HEIGHT) return { columns, size };
   }

@@ -33,6 +33,7 @@ export function start(ask) {
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
+  again(0);
 }
 
 export function draw({ jobs, queue, head }) {
