@@ -6,6 +6,7 @@ to throw it all away: on a slow or busy disk that is a third of the time that th
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -90,3 +91,18 @@ def postgresql() -> Iterator[str]:
             yield folder
     except NoServer as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture
+def published_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands print as JSON in this test is held to its published schema: for tests whose answers are real."""
+    from plain_answers import validate
+
+    from asad.cli import screen
+
+    def checked(plain: Any, *, indent: int | None = 2) -> None:
+        screen.click.echo(text := printed(plain, indent=indent))
+        validate(json.loads(text))
+
+    printed = screen.json_text
+    monkeypatch.setattr(screen, "print_json", checked)

@@ -423,6 +423,70 @@ class Evaluation(TypedDict):
     """`asactl bench …`, `asactl defer fit`, `asactl defer train`: the page of each says what stands there."""
 
 
+class Sweep(TypedDict):
+    """`asactl sweep run`, `asactl sweep show`"""
+
+    sweep: str
+    tasks: int
+    done: int
+    failed: int
+    baseline: str
+    confidence: float
+    figures: list[Plain]
+    results: list[Plain]
+
+
+class SweepList(TypedDict):
+    """`asactl sweep list`"""
+
+    sweeps: list[Plain]
+
+
+class SweepRemoved(TypedDict):
+    """`asactl sweep rm`"""
+
+    removed: str
+    results: int
+
+
+class StoreSize(TypedDict):
+    """`asactl store size`"""
+
+    store: str
+    bytes: int | None
+    tables: list[Plain]
+
+
+class StoreBackup(TypedDict):
+    """`asactl store backup`"""
+
+    store: str
+    file: str
+    bytes: int
+
+
+class StoreVacuum(TypedDict):
+    """`asactl store vacuum`"""
+
+    store: str
+    bytes_before: int | None
+    bytes_after: int | None
+
+
+class StoreErase(TypedDict):
+    """`asactl store erase`"""
+
+    user: str
+    pseudonym: str
+    """Under which ledgers go on; empty: nothing was erased."""
+    jobs: int
+    rows: dict[str, int]
+    open_statements: int
+    mentions: dict[str, int]
+    dry_run: bool
+    live_runs: list[int]
+
+
 class NodeOnce(TypedDict):
     """`asad-node --once`"""
 
@@ -469,7 +533,15 @@ ANSWERS: Mapping[str, type] = {
     "sow status": SowStatus,
     "sow submit": SowSubmit,
     "status": Status,
+    "store backup": StoreBackup,
+    "store erase": StoreErase,
+    "store size": StoreSize,
+    "store vacuum": StoreVacuum,
     "submit": Submit,
+    "sweep list": SweepList,
+    "sweep rm": SweepRemoved,
+    "sweep run": Sweep,
+    "sweep show": Sweep,
     "tasks": Tasks,
     "teardown": Teardown,
     "top": Top,

@@ -59,6 +59,10 @@ def respond(
 
 
 def print_json(plain: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    click.echo(json_text(plain, indent=indent))
+
+
+def json_text(plain: Mapping[str, Any], *, indent: int | None = 2) -> str:
     """The answer of the command that runs, with its schema (`asad.cli.json_answers`) and dates beside times."""
     context: click.Context | None = click.get_current_context()
     words: list[str] = []
@@ -66,7 +70,7 @@ def print_json(plain: Mapping[str, Any], *, indent: int | None = 2) -> None:
         words.insert(0, str(context.command.name))
         context = context.parent
     command = " ".join(words)
-    click.echo(json.dumps({"schema": schema_name(command), **with_dates(plain)}, indent=indent))
+    return json.dumps({"schema": schema_name(command), **with_dates(plain)}, indent=indent)
 
 
 def print_screen(screen: RenderableType) -> None:

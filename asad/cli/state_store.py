@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from asad.bounded import printable
 from asad.cli.live import daemon_store
 from asad.cli.screen import JSON, YES, cells, counted, respond, table_of
 from asad.errors import UsageError
+from asad.report.terminal import terminal_console
 from asad.store import erasure, exporting, upkeep
 from asad.store.store import Store
 
@@ -38,7 +39,7 @@ def _opened(store_url: str | None) -> Store:
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], object]]:
     """A bar on a terminal that is looked at, on standard error; nothing anywhere else."""
-    console = Console(file=sys.stderr)
+    console = terminal_console(stderr=True, highlight=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)

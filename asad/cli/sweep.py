@@ -19,6 +19,7 @@ from asad.cli.output import require_folder
 from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
 from asad.cli.times import moment
 from asad.errors import AsadError, UsageError
+from asad.report.terminal import terminal_console
 from asad.store import sweeps
 from asad.store.store import Store
 
@@ -313,9 +314,7 @@ def _progress(total: int, quiet: bool) -> Iterator[Doing]:
     if quiet or not sys.stderr.isatty():
         yield Doing(total, not quiet)
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status("…") as status:
+    with terminal_console(stderr=True, highlight=True).status("…") as status:
         doing = _Line(total, status.update)
         yield doing
 
@@ -361,7 +360,7 @@ def list_command(store_url: str | None, as_json: bool) -> None:
     """List the sweeps in the store, the newest first."""
     with Store.open(store_url, create=False) as store:
         found = [_summary(sweeps.results(store, name)) for name in sweeps.names(store)]
-    respond(as_json, found, lambda: _listed(found))
+    respond(as_json, {"sweeps": found}, lambda: _listed(found))
 
 
 def _summary(results: Sequence[sweeps.SweepResult]) -> dict[str, Any]:
@@ -384,9 +383,7 @@ def _listed(found: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
     if not found:
         yield "the store holds no sweeps yet; `asactl sweep run` makes some"
         return
-    table = table_of(
-        "sweep", "logs>", "configurations>", "seeds>", "tasks>", "done>", "failed>", "newest", folded="sweep"
-    )
+    table = table_of("sweep", "logs>", "configurations>", "seeds>", "tasks>", "done>", "failed>", "newest")
     for one in found:
         table.add_row(*cells(*(moment(value) if key == "ended_at" else value for key, value in one.items())))
     yield table

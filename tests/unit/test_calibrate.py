@@ -37,6 +37,8 @@ from asad.calibrate.workloads import PAIRS, Job, workload_kind
 from asad.contention import Contention, load_contention
 from asad.errors import ClusterError, ConfigError, UsageError
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 KNOWN = {
     ("idle", "host", "cpu"): 0.97,
     ("idle", "guest", "cpu"): 0.95,

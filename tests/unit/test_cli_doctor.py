@@ -42,6 +42,8 @@ from asad.cli.machine_checks import cgroup_finding
 from asad.cluster.findings import Finding
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "doctor"
 CONFIG = (GOLDEN / "config-22.05.txt").read_text()

@@ -15,6 +15,8 @@ from asad.store import lending_ledger as stored
 from asad.store.records import LedgerEntry
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 NOW_S = time.time()
 ENTRIES = [
     LedgerEntry("10", "host", NOW_S - 60.0, "physics", 1800.0, 90.0),

@@ -19,6 +19,8 @@ from asad.errors import UsageError
 from asad.store.records import JobEnd
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 NAMES = ["100", "101", "evil\x1b[2J", "[red]x"]
 EPOCH_S = 1_704_067_200.0  # 2024-01-01
 

@@ -23,6 +23,8 @@ from asad.cli.submit import time_limit_s
 from asad.errors import AsadError, UsageError
 from asad.model import Json
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 GIBIBYTE = 2.0**30
 
 

@@ -35,6 +35,8 @@ from asad.stages import Circumstances, Stages, policy_of
 from asad.store import statements as stated
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 SCOPE = "slurm/admit/sow"
 ROOT = Path(__file__).resolve().parents[2]
 

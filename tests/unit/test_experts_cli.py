@@ -14,6 +14,8 @@ from plain_answers import plain_of
 from asad.cli.asactl import main
 from asad.experts import default_folder, load_expert
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -21,6 +21,8 @@ from asad.model import Snapshot
 from asad.report.page import page
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 __all__ = ["live"]  # the fixture
 
 HOSTILE = {

@@ -22,7 +22,7 @@ from asad_papers.osdec.rl.improve import resize  # noqa: E402
 from asad_papers.osdec.rl.recipes import VARIANTS, Data, Recipe, changed, with_steps  # noqa: E402
 from asad_papers.osdec.rl.training import CHECKPOINT, Training  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("published_schemas")]
 
 SETTING = Setting(steps=24, period=24)
 
