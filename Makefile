@@ -30,10 +30,11 @@ SEED ?= 1
 PART ?= 1
 WAY ?= leaves
 
-# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms
+# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms, packages
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
-	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc
-PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc
+	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc dpkg-dev
+PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc \
+	dpkg-parsechangelog
 
 .PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm test-deb deb bench bench-smoke store-year lint style \
 	types imports docs screenshots clean system-packages
@@ -114,7 +115,7 @@ test-vm: $(VENV)/.installed-test
 deb: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python debian/build_packages.py --out build/deb $(if $(DEB_VERSION),--version $(DEB_VERSION))
 
-# The packages of build/deb, in the machine of `make test-vm`; build/vm-packages/steps.txt tells what was done and seen.
+# The packages of build/deb, in the machine of `make test-vm`; build/vm/steps.txt tells what was done and seen.
 test-deb: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/vm/test_packages.py --durations 10 $(TEST_ARGS)
 

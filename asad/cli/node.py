@@ -76,6 +76,8 @@ def asad_node(path: Path, node: str, cgroup_root: Path, once: bool, undo: bool) 
         level=config.daemon.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
     )
     _raise_file_limit()
+    if undo and not (config.node.state_dir / node).exists():
+        return  # no actor has ever run here; there may be no cgroups either
     cgroups = Cgroups(cgroup_root, node)
     if once:
         click.echo(look(cgroups))
@@ -140,8 +142,6 @@ def undo_left(settings: Settings, cgroups: Cgroups) -> int:
 
     Raises ClusterError where an actor runs: it would hold on.
     """
-    if not settings.state_dir.exists():
-        return 0
     actor = Actor(settings, cgroups)
     actor.recover()
     rows = list(actor.quotas.rows)

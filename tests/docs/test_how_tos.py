@@ -28,7 +28,8 @@ FOLLOWED = [page for page in pages() if "how-to" in page or page == "README.md"]
 
 ELSEWHERE = {
     r"make (demo|test|lint)$": ".ci/run",
-    r"make (chaos|lab|system-packages|test-slurm|test-vm)\b": "Makefile",
+    r"make (chaos|deb|lab|system-packages|test-slurm|test-vm)\b": "Makefile",
+    r"apt (install|remove|purge) ": "tests/vm/test_packages.py",
     r"ASAD_GOLDEN=\S+ make test-slurm\b": "Makefile",
     r"\.venv/bin/python -m lab\.testbed\b": "tests/unit/test_lab.py",
     r"\.venv/bin/asactl bench oasis --testbed\b": "tests/unit/test_bench_oasis.py",

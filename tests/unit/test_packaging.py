@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -30,6 +31,8 @@ INSTALLED_AS = {
 }
 """Folder here → package there."""
 NOT_INSTALLED = {"py.typed"}
+DISTRIBUTED = ("systemd", "debian", "docs")
+"""Folders beside the packages that a source distribution has, for who installs or packs it."""
 PAPERS = ROOT / "papers"
 """A distribution of its own."""
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
@@ -95,15 +98,34 @@ def files(folder: Path, package: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy, so that nothing is left behind here."""
-    source = tmp_path_factory.mktemp("source") / "asad"
-    source.mkdir()
-    for folder in dict.fromkeys(name.split("/")[0] for name in INSTALLED_AS):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of a copy, so that nothing is left behind here, unpacked."""
+    copy = tmp_path_factory.mktemp("source") / "asad"
+    copy.mkdir()
+    for folder in (*dict.fromkeys(name.split("/")[0] for name in INSTALLED_AS), *DISTRIBUTED):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
+    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "Makefile", "mkdocs.yml", *DOCUMENTS):
+        shutil.copy(ROOT / name, copy)
+    out = tmp_path_factory.mktemp("unpacked")
+    build_sdist = "import setuptools.build_meta as backend, sys; backend.build_sdist(sys.argv[1])"
+    built = run(sys.executable, "-W", "ignore", "-c", build_sdist, str(out), cwd=copy)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (archive,) = out.glob("asad-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(out, filter="data")
+    return out / archive.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the source distribution."""
     return build(source, tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_source_distribution_brings_units_pages_and_debians_files(source: Path) -> None:
+    for folder in DISTRIBUTED:
+        assert files(source / folder, folder) == files(ROOT / folder, folder)
 
 
 @pytest.fixture(scope="module")
