@@ -105,7 +105,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in (*dict.fromkeys(name.split("/")[0] for name in INSTALLED_AS), *DISTRIBUTED):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
-    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "Makefile", "mkdocs.yml", *DOCUMENTS):
+    for name in (
+        "setup.cfg",
+        "pyproject.toml",
+        "MANIFEST.in",
+        "LICENSE",
+        "Makefile",
+        "mkdocs.yml",
+        *DOCUMENTS,
+    ):
         shutil.copy(ROOT / name, copy)
     out = tmp_path_factory.mktemp("unpacked")
     build_sdist = "import setuptools.build_meta as backend, sys; backend.build_sdist(sys.argv[1])"
