@@ -43,6 +43,7 @@ ELSEWHERE = {
     r"(useradd|install|systemd-tmpfiles|systemd-sysusers|systemctl)\b": "tests/vm/test_vm.py",
     r"editor ": "tests/unit/test_store_urls.py",
     r"promtool ": "tests/unit/test_dashboards.py",
+    r"asactl replay /usr/share/doc/": "tests/vm/test_packages.py",
     r"asactl doctor$": "tests/unit/test_cli_doctor.py",
     r"asactl (submit|tasks|cancel)\b": "tests/mesos/test_submit.py",
     r"mesos-agent ": "tests/mesos/test_real_cgroups.py",
