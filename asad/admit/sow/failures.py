@@ -247,6 +247,7 @@ def _draw_in(
         row_arrival, row_signal, row_duration, row_start, row_weight, drawn, begin, end, last_end,
     ) = jobs  # fmt: skip
     resources, ring, samples = load.shape
+    load_0, burst_0, most_0, supply_0 = load[0], burst[0], most[0], supply[0]
     width = row_arrival.shape[1]
     fits = np.zeros(width, np.bool_)
     upto = np.zeros(width, np.float64)
@@ -297,26 +298,29 @@ def _draw_in(
             continue  # it can come no more
         since = max(int(born + (0 if cancel else first)), now)
         gone = np.int16(0)
-        several = demand[slot, 1:].sum() > 0
+        own, several = demand[slot, 0], demand[slot, 1:].sum() > 0
         for t in range(since, min(born + final, now + ring)):
             at, ahead = t % ring, np.int16(t - born)
-            room = not cancel
-            for r in range(resources):
-                most[r, at] += demand[slot, r]
-                room = room and (demand[slot, r] == 0 or most[r, at] <= supply[r, at])
-            if not room and not several:
+            most_0[at] += own
+            room = most_0[at] <= supply_0[at] and not cancel
+            if not several:
+                if room:
+                    _hold(load_0[at], b, e, ahead, np.int16(own))
+                    continue
                 gone |= _take(
-                    load[0, at], burst[0, at], b, e, ahead, np.int16(demand[slot, 0]),
-                    np.int16(supply[0, at] - demand[slot, 0]), np.int16(1 if cancel else 0),
+                    load_0[at], burst_0[at], b, e, ahead, np.int16(own),
+                    np.int16(supply_0[at] - own), np.int16(1 if cancel else 0),
                 )  # fmt: skip
                 continue
-            if not room:
-                for r in range(resources):
-                    if demand[slot, r] > 0:
-                        gone |= _leave(
-                            load[r, at], burst[r, at], b, e, ahead,
-                            np.int16(supply[r, at] - demand[slot, r]), np.int16(1 if cancel else 0),
-                        )  # fmt: skip
+            for r in range(1, resources):
+                most[r, at] += demand[slot, r]
+                room = room and (demand[slot, r] == 0 or most[r, at] <= supply[r, at])
+            for r in range(0 if room else resources):
+                if demand[slot, r] > 0:
+                    gone |= _leave(
+                        load[r, at], burst[r, at], b, e, ahead,
+                        np.int16(supply[r, at] - demand[slot, r]), np.int16(1 if cancel else 0),
+                    )  # fmt: skip
             for r in range(resources):
                 if demand[slot, r] > 0:
                     _hold(load[r, at], b, e, ahead, np.int16(demand[slot, r]))

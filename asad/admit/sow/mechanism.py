@@ -27,7 +27,7 @@ Cost of a statement: that of its menu, plan and draws; independent of how many c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -127,12 +127,19 @@ class Active:
 
 
 def crowded(
-    active: Iterable[Active], round: int, most: Mapping[str, int], cancel_waiting: bool
+    active: Collection[Active], round: int, most: Mapping[str, int], cancel_waiting: bool
 ) -> list[Eviction]:
     """Who has to go, latest born first, so that no more than `most` units of each resource run; the first has no name.
 
     `active` are in the order of birth.
     """
+    run = [held.statement for held in active if held.runs(round)]
+    loads = {
+        name: sum(one.tres.get(name, 0) for one in run) if name else sum(one.demand for one in run)
+        for name in most
+    }
+    if all(loads[name] <= units for name, units in most.items()):
+        return []
     asked, released, gone = dict.fromkeys(most, 0), dict.fromkeys(most, 0), list[Eviction]()
     for held in active:
         runs = held.runs(round)

@@ -176,6 +176,9 @@ class Sow(Posted):
 
     def _met(self, statement: Statement, best: Best, planned: bool) -> None:
         self._planned += planned
+        if not statement.tres:
+            self._demand.meet(best.at_once, statement.demand * best.volume)
+            return
         needs = {"": statement.demand, **statement.tres}
         for name, units in needs.items():
             others = (self._clearing.get(other, 0.0) * needs[other] for other in needs if other != name)

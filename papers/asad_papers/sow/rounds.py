@@ -114,7 +114,8 @@ def simulate(
                     later.remove(eviction.job)
             evicted += 1
         for name, most in capacity.items():
-            load = sum(needs_of(jobs[number].statement).get(name, 0) for number in running)
+            needs = (jobs[number].statement for number in running)
+            load = sum(one.tres.get(name, 0) if name else one.demand for one in needs)
             if load > most:
                 raise AsadError(
                     f"{mechanism.name}, round {now}: {load} units {name} run and there are {most}"
