@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -18,9 +20,15 @@ from asad.errors import AsadError, ConfigError, UsageError
 from asad_papers.sow import statement_figures as sow_bench
 from asad_papers.sow import statement_page
 from asad_papers.sow.hindsight import hindsight_lp
-from asad_papers.sow.rounds import Instance, Job, simulate
+from asad_papers.sow.rounds import Instance, Job, needs_of, simulate
 from asad_papers.sow.sow_command import PARTS
-from asad_papers.sow.statement_instances import draw_sow_instance, fresh_seed, read_sow_instance, to_document
+from asad_papers.sow.statement_instances import (
+    draw_gpu_instance,
+    draw_sow_instance,
+    fresh_seed,
+    read_sow_instance,
+    to_document,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -229,3 +237,29 @@ def test_what_the_paper_proves_stands_beside_what_came_out() -> None:
         ("0.400", "0.900", "more than proven"),
     ]
     assert not [*statement_page._beside_paper({})]
+
+
+def test_gpus_are_priced_beside_the_plain_way_and_never_run_beyond_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sow_bench, "LOADS", (2.0,))
+    monkeypatch.setattr(sow_bench, "draw_gpu_instance", partial(draw_gpu_instance, rounds=48))
+    (row,) = sow_bench.gpus([1])
+    assert [*row["policies"]] == ["sow", "sow-paper", sow_bench.CORES_ALONE, "fcfs", "density"]
+    assert all(0.0 < one["welfare_ratio"] <= 1.0 + 1e-9 for one in row["policies"].values())
+    pieces = [*statement_page._drawn({"gpus": [row]}, "gpus", "Two types of GPUs")]
+    assert f"{row['policies']['sow']['welfare_ratio']:.3f}" in str(pieces[1])
+    instance = draw_gpu_instance(2.0, 1, rounds=48)
+    for policy in (sow_bench.CORES_ALONE, "fcfs"):  # `simulate` looks at mechanisms itself
+        start = sow_bench.run(instance, policy).start.tolist()
+        for name, most in instance.capacity.items():
+            load = np.zeros(60)
+            for job, begun in zip(instance.jobs, start, strict=True):
+                if begun >= 0:
+                    load[begun : begun + job.duration] += needs_of(job.statement).get(name, 0)
+            assert load.max() <= most
+    demand = dict.fromkeys(instance.capacity, 0.0)
+    for job in draw_gpu_instance(1.0, 5).jobs:
+        for name, units in needs_of(job.statement).items():
+            demand[name] += units * job.duration / (176 * instance.capacity[name])
+    assert all(0.8 < demand[name] < 1.2 for name in ("", "gres/gpu", "gres/gpu:a100"))

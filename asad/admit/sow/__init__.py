@@ -27,8 +27,10 @@ class Mechanism(Protocol):
 
     name: str
     bounds: Bounds
-    counted: Mapping[str, Bounds]
-    """Resources that are priced beside the first, by name; `bounds` are of the first."""
+
+    @property
+    def counted(self) -> Mapping[str, Bounds]:
+        """Resources that are priced beside the first, by name; `bounds` are of the first."""
 
     def count(self, name: str, capacity: int, max_demand: int) -> None:
         """Price another resource from now on; that `statement.tres` of one job holds at most `max_demand` of.

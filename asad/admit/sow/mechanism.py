@@ -392,7 +392,12 @@ class Posted(Policy):
     def state(self) -> dict[str, Json]:
         """Plans, prices and what has arrived. The futures are drawn anew from them."""
         jobs: list[Json] = [held.to_json() for held in self._active.values()]
-        plain = {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
+        plain: dict[str, Json] = {
+            "round": self._now,
+            "births": self._births,
+            "prices": self.relaxed.state(),
+            "jobs": jobs,
+        }
         if not self.counted:
             return plain
         tres: dict[str, Json] = {name: self._of_resource(name) for name in self.counted}

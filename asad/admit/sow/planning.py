@@ -141,7 +141,7 @@ class Planning:
     def _limits_again(self, mechanism: Mechanism, state: dict[str, Json]) -> dict[str, int]:
         """Most units of one job, by name of what is priced beside cores; prices of what is otherwise now begin anew."""
         kept = state.get("tres")
-        stay = {
+        stay: dict[str, Json] = {
             name: one
             for name, one in (kept if isinstance(kept, dict) else {}).items()
             if isinstance(one, dict) and one.get("capacity") == self.there.get(name) != 0
