@@ -216,13 +216,15 @@ class Offers:
         offer = self.open.get(job)
         if offer is None:
             return "nothing is offered to it"
-        answer = self._transport.update(offer.job, offer.home)
+        # at once, so that the mark of another head node that offers it anew is never taken for ours
+        unmarked = {} if offer.admin_comment is None else {"AdminComment": offer.admin_comment}
+        answer = self._transport.update(offer.job, {**offer.home, **unmarked})
+        if unmarked and answer.certain and not answer.done:
+            # a mark that stays there means nothing to anybody
+            answer = self._transport.update(offer.job, offer.home)
         if not answer.done:
             offer.stale = True  # the next look takes it back, whoever wanted that now
             return answer.why
-        if offer.admin_comment is not None:
-            # where this fails, the mark that stays there means nothing to anybody
-            self._transport.update(offer.job, {"AdminComment": offer.admin_comment})
         now_s = self._close(job, what)
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s, self._patience_s)

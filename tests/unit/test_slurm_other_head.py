@@ -82,6 +82,22 @@ def test_an_offer_that_is_withdrawn_takes_its_mark_along(make: Make) -> None:
     assert lab.slurm.jobs[10]["admin_comment"] == "" and lab.slurm.jobs[10]["required_nodes"] == "n1"
 
 
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_mark_goes_with_its_offer_and_never_after_it(make: Make, denied: bool) -> None:
+    # in between the daemon of another head node may have offered it anew, under a mark of its own
+    lab = make(required_nodes="n1", admin_comment="")
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.denies = "AdminComment" if denied else ""
+    made = len(lab.slurm.updates)
+    lab.cluster.release()
+    home = {"Partition", "ReqNodeList", "AdminComment"}
+    asked = [home & changes.keys() for _, changes in lab.slurm.updates[made:]]
+    assert asked == ([home, home - {"AdminComment"}] if denied else [home])
+    job = lab.slurm.jobs[10]
+    assert (job["partition"], job["required_nodes"]) == ("batch", "n1")
+    assert ("asad-home=" in job["admin_comment"]) == denied
+
+
 def test_a_job_whose_user_wants_any_nodes_is_not_marked(make: Make) -> None:
     lab = make()
     lab.offer(lab.snapshot(), "10", "1", "n1")
