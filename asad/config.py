@@ -102,7 +102,7 @@ class DaemonSettings:
     `TZ` of who asks goes first."""
     retention_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 90.0
     """Age at which every row of live runs that names a job or a user is removed from the store, whatever `[store]`
-    says."""
+    says; but for what was learned of applications, which goes 180 days after their last job."""
 
 
 @dataclass(frozen=True, slots=True)

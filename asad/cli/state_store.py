@@ -85,7 +85,7 @@ def _sizes(found: Sequence[upkeep.TableSize], whole: int, place: str) -> Iterato
 # ------------------------------------------------------------------------------------------------------- export
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A date, a date with time, seconds of the epoch, or an age."""
 
     name = "TIME"
@@ -236,11 +236,11 @@ def backup(path: Path, store_url: str | None, as_json: bool) -> None:
     )
 
 
-@store.command(short_help="Give free space back to the disk.")
+@store.command(short_help="Return free space to the disk.")
 @STORE
 @JSON
 def vacuum(store_url: str | None, as_json: bool) -> None:
-    """Give the space of removed rows back to the disk, some at a time: others write meanwhile.
+    """Return the space of removed rows to the disk, some at a time: others write meanwhile.
 
     What is removed for its age leaves space that new rows take, so that this is of use once: after runs were removed, a
     retention was shortened, or a user erased.

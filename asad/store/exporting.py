@@ -67,15 +67,13 @@ def pages(
     SQLite's pages are transactions of their own, so that a slow reader keeps no daemon from shortening its journal; of
     PostgreSQL all is of one moment. Raises UsageError if the table has no such column to select by.
     """
+    query = select(*columns)
     if math.isfinite(since_s) or math.isfinite(until_s):
         when = table.c.get(WHEN.get(table.name, "time_s"))
         if when is None:
             raise UsageError(f"{table.name}: has no time; leave out --since and --until")
-    query = select(*columns)
-    if math.isfinite(since_s):
-        query = query.where(when >= since_s)
-    if math.isfinite(until_s):
-        query = query.where(when < until_s)
+        query = query.where(when >= since_s) if math.isfinite(since_s) else query
+        query = query.where(when < until_s) if math.isfinite(until_s) else query
     if run_id is not None:
         if "run_id" not in table.c:
             raise UsageError(f"{table.name}: belongs to no run; leave out --run")
@@ -169,7 +167,7 @@ def write_parquet(path: Path, columns: Sequence[Column[Any]], found: Iterator[Pa
     }
     fields = [(column.name, kinds.get(type(column.type), arrow.string())) for column in columns]
     of_file = arrow.schema(fields)
-    rows, waiting = 0, []
+    rows, waiting = 0, list[Sequence[Any]]()
     try:
         with parquet.ParquetWriter(path, of_file, compression="zstd") as writer:
 

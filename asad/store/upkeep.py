@@ -65,8 +65,10 @@ def sizes(store: Database) -> list[TableSize]:
     except StoreError as error:
         if "dbstat" not in str(error):
             raise
-    rows = [TableSize(name, rows, taken and taken.get(name, 0)) for name, rows in found.items()]
-    return sorted(rows, key=lambda one: (-(one.bytes or 0), -one.rows, one.table))
+    sized = [
+        TableSize(name, rows, None if taken is None else taken.get(name, 0)) for name, rows in found.items()
+    ]
+    return sorted(sized, key=lambda one: (-(one.bytes or 0), -one.rows, one.table))
 
 
 def total_bytes(store: Database) -> int:
@@ -83,7 +85,7 @@ def total_bytes(store: Database) -> int:
 
 
 def vacuum(store: Database, progress: Progress) -> tuple[int, int]:
-    """Give free pages back to the disk, some at a time; bytes before and after.
+    """Return free pages to the disk, some at a time; bytes before and after.
 
     Safe beside a daemon: it waits for none of these for more than the moment that a few thousand pages take. PostgreSQL
     vacuums (not fully, so that nobody is locked out) and keeps the files for its own use where it cannot shorten them.
@@ -100,7 +102,7 @@ def vacuum(store: Database, progress: Progress) -> tuple[int, int]:
     with _sqlite(store, "freeing space") as connection:
         if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != 2:
             raise StoreError(
-                f"{store}: was not made by asad and cannot give back space beside others; stop the daemon and run "
+                f"{store}: was not made by asad and cannot return space beside others; stop the daemon and run "
                 f"sqlite3 {shlex.quote(str(store))} 'PRAGMA auto_vacuum = INCREMENTAL; VACUUM'"
             )
         free = whole = _free_pages(connection)
@@ -182,8 +184,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         for left in path.parent.glob(f"{glob.escape(prefix)}*{suffix}"):
             with contextlib.suppress(OSError), left.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for name in (left, *_beside(left)):
-                    name.unlink(missing_ok=True)
+                for gone in (left, *_beside(left)):
+                    gone.unlink(missing_ok=True)
         descriptor, name = tempfile.mkstemp(suffix, prefix, path.parent)
     except OSError as error:
         raise UsageError(
