@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -85,6 +87,8 @@ def asad_web(
         places.append(Place("proxy", proxy_socket, proxy_group or ""))
     if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", identity_header):
         raise UsageError("--identity-header: a name of letters, digits and hyphens, such as X-Remote-User")
+    # uvicorn raises the signal again that ended it: what was opened is closed then, too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
 
     from asad.web.page_feed import PageFeed

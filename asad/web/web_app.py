@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from importlib.resources import files
@@ -32,6 +33,8 @@ BYTES_A_SECOND = 12_000
 """What one viewer is sent on average, so that a page that is left open takes less than a megabyte a minute."""
 PING_S = 20.0
 """So often something is sent where nothing happens: whoever is gone is noticed."""
+VIEWER_S = 60.0
+"""So long holds what was found of somebody's groups."""
 MOST_STREAMS, MOST_STREAMS_OF_USER = 200, 20
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -71,6 +74,8 @@ class WebApp:
         self._streams: Counter[str] = Counter()
         self._views: dict[tuple[Viewer, Window], Any] = {}
         self._views_of = -1
+        self._viewers: dict[tuple[str, bool, str], Viewer] = {}
+        self._forget_s = 0.0
         self._began = secrets.token_hex(4)
         """By which this process's pages differ from those of another one."""
         routes = [
@@ -115,8 +120,15 @@ class WebApp:
         return self._viewer(self.user(request.scope, request.headers))
 
     def _viewer(self, user: str) -> Viewer:
-        parts = self.feed.page.parts
-        return viewer_of(user, bool(parts.get("private", True)), str(parts.get("operators", "")))
+        """Groups are looked up where the site keeps them, and not for every answer."""
+        parts, now_s = self.feed.page.parts, time.monotonic()
+        asked = (user, bool(parts.get("private", True)), str(parts.get("operators", "")))
+        if now_s >= self._forget_s:
+            self._forget_s = now_s + VIEWER_S
+            self._viewers.clear()
+        if asked not in self._viewers:
+            self._viewers[asked] = viewer_of(*asked)
+        return self._viewers[asked]
 
     # ---------------------------------------------------------------------------------------------------- answers
 
