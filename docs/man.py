@@ -1,6 +1,6 @@
 """Man pages, written by the code: `python -m docs.man DIR` makes `DIR/asactl.1`, `DIR/asad.toml.5` and the others.
 
-One page for each command of `asactl` (with what stands below it), for `asad`, `asad-node` and `asad-undo`, and for the
+One page for each command of `asactl` (with what stands below it), for every other program, and for the
 configuration. What they say is the help of the commands and the docstrings of the settings, as on the pages of the
 documentation. The date is SOURCE_DATE_EPOCH's, so that two builds of one version are the same bytes.
 """
@@ -25,7 +25,7 @@ from asad.config import DEFAULT_PATH, TABLES
 from asad.errors import ExitStatus
 from docs import generate
 
-DAEMONS = ("asad", "asad-node", "asad-undo")
+DAEMONS = tuple(name for name in generate.PROGRAMS if name != "asactl")
 """Programs of section 8, which root or the daemon's user starts."""
 OPTIONS_OF = {
     "share.POLICY": ("asad.share.pool:Options",),
@@ -50,7 +50,7 @@ USED_BY = {
     ExitStatus.NO_DAEMON: ("asactl",),
     ExitStatus.NOT_ALLOWED: ("asactl",),
     ExitStatus.SUPERSEDED: ("asad",),
-    ExitStatus.INTERRUPTED: ("asactl", "asad", "asad-node"),
+    ExitStatus.INTERRUPTED: ("asactl", "asad", "asad-node", "asad-web"),
 }
 """Exit statuses that not every program ends with."""
 ROFF = {

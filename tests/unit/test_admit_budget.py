@@ -29,6 +29,8 @@ from asad.replay.replay_settings import Settings
 from asad.share.exclusive import Exclusive
 from asad.stages import policy_of
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 SLOT = 100.0
 OPTIONS = Options(slot_s=SLOT, horizon=40, again_s=SLOT)
 USERS = ("ann/train/1", "bob/train/1", "-/train/1")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from plain_answers import validate
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
@@ -113,6 +114,7 @@ def as_json(log: Path, *words: object) -> dict[str, object]:
     )
     assert result.exit_code == 0, result.output
     document: dict[str, object] = json.loads(result.output)
+    validate(document)
     return document
 
 

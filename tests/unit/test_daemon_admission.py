@@ -37,6 +37,8 @@ from asad.store import learned
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = Options(slot_s=100.0, horizon=40, again_s=100.0)
 WORTH = "utility=constant(10)"

@@ -33,6 +33,8 @@ from asad.stages import policy_of
 from asad.store import learned
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -22,6 +22,8 @@ from asad.share.pool.cases import add_to, new_cases, taken
 from asad.store import retention, share_cases
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 __all__ = ["opened", "url"]  # fixtures
 
 

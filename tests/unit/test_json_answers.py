@@ -28,8 +28,6 @@ LIVE = (
     ("top",),
     ("jobs",),
     ("nodes",),
-    ("admit", "status"),
-    ("defer", "status"),
     ("config", "show", "--live"),
     ("mode",),
     ("mode", "advise"),

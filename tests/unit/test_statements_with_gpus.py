@@ -27,6 +27,8 @@ from asad.decisions import Decline
 from asad.errors import UsageError
 from asad.model import HOUSE, Snapshot, Tres
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 NAMES = ("gres/gpu", "gres/gpu:a100", "gres/gpu:v100", "license/x")
 HAS = {"gres/gpu": 4.0, "gres/gpu:a100": 2.0, "gres/gpu:v100": 2.0, "license/x": 0.0}
 GIB = 2.0**30

@@ -48,6 +48,8 @@ from asad.store.records import (
 )
 from asad.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 __all__ = ["opened", "url"]  # fixtures
 
 START_S = 1_800_000_000.0

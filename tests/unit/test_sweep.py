@@ -30,6 +30,8 @@ from asad.sweep.estimates import cells, estimate
 from asad.sweep.local_processes import Processes, WorkerDied
 from asad.sweep.sweep_page import reading
 
+pytestmark = pytest.mark.usefixtures("published_schemas")
+
 SWEEP = """
 name = "small"
 policies = ["slurm", "fcfs"]
@@ -110,7 +112,7 @@ def test_every_log_under_every_configuration_with_every_seed(folder: Path) -> No
     assert "Response, mean" in page and "<svg" in page
     assert asked(folder, "--json", command="list").exit_code == 0
     alone = CliRunner().invoke(asactl, ["runs", "--store", str(folder / "asad.db"), "--json"])
-    assert json.loads(alone.output) == [], "tasks of sweeps are no runs to be listed one by one"
+    assert json.loads(alone.output)["runs"] == [], "tasks of sweeps are no runs to be listed one by one"
 
 
 def test_what_is_there_is_not_run_again_and_what_is_new_is(folder: Path) -> None:
