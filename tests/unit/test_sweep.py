@@ -113,6 +113,20 @@ def test_every_log_under_every_configuration_with_every_seed(folder: Path) -> No
     assert json.loads(alone.output) == [], "tasks of sweeps are no runs to be listed one by one"
 
 
+@pytest.mark.slow
+def test_the_example_of_the_docs_runs(folder: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "how-to" / "sweep.md").read_text(encoding="utf-8")
+    text = page.split("```toml\n")[1].split("```")[0]
+    (folder / "sweep.toml").write_text(text.replace("profiles/samples", str(root / "profiles" / "samples")))
+    done = asked(folder, str(folder / "sweep.toml"), "--report", str(folder / "sweep.html"))
+    assert done.exit_code == 0, done.output
+    assert "1 log · 3 configurations · 5 seeds · 15 of 15 tasks done" in done.stdout
+    listed = asked(folder, command="list")
+    assert "host floor" in listed.stdout and " 15 " in listed.stdout
+    assert "a third stays" in asked(folder, "host floor", command="show").stdout
+
+
 def test_what_is_there_is_not_run_again_and_what_is_new_is(folder: Path) -> None:
     file = folder / "sweep.toml"
     assert asked(folder, str(file)).exit_code == 0
