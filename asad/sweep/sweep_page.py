@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ NOT_SHOWN = "not shown"
 """The interval of the difference holds 0."""
 ROW, TOP, AXIS = 22, 8, 46
 """Height of a row of a plot, and of what stands above and below (pixels)."""
+MOST_DECIMALS = 3
 METHOD = (
     "Each task replays one log under one configuration with one seed. The seed draws what the log does not say: CPU "
     "demands that are assumed, how use varies and is misjudged where that was asked for, which jobs are deferrable, "
@@ -137,7 +139,15 @@ def _table(found: Sequence[Cell], measure: Measure, baseline: str, fold: bool = 
     """A row for each configuration on each log."""
     mine = [cell for cell in found if cell.figure == measure.key]
     symbol, factor, decimals = row_unit(measure, [cell.value.mean for cell in mine])
+    widths = [
+        one.half_width / factor
+        for cell in mine
+        for one in (cell.value, cell.difference)
+        if one and one.half_width
+    ]
     decimals = max(decimals, 1)  # means of counts, too
+    if widths:  # so many that the narrowest interval is no 0
+        decimals = max(decimals, min(MOST_DECIMALS, -math.floor(math.log10(min(widths)))))
     title = f"{measure.label} ({symbol})" if symbol else measure.label
     rows = [
         (
