@@ -202,7 +202,7 @@ def _is_path(key: str, value: Any) -> bool:
 
 def made(file: SweepFile, folder: Path, source: str) -> Sweep:
     """The sweep of such a file; `source` is what errors name. Raises ConfigError."""
-    configurations = [*file.configurations, *({"name": one, "policy": one} for one in file.policies)]
+    configurations = [*({"name": one, "policy": one} for one in file.policies), *file.configurations]
     if not file.logs:
         raise ConfigError(f'{source}: it names no log; write [[logs]] and under it log = "FILE"')
     if not configurations:

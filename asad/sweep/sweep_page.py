@@ -98,7 +98,7 @@ def to_json(results: Sequence[SweepResult]) -> dict[str, Json]:
 def _verdict(
     found: Sequence[Cell], first: Sequence[str], baseline: str, missing: int, failed: int
 ) -> Iterator[str]:
-    """The configuration that is best by the first figure, on each log; and what is not there yet."""
+    """The configuration that is best by the first figure, on each log, and what is not there yet."""
     measure = MEASURES[first[0] if first else FIGURES[0]]
     compared = [cell for cell in found if cell.figure == measure.key and cell.relative is not None]
     if not compared:
@@ -107,10 +107,18 @@ def _verdict(
         best = min(
             (cell for cell in compared if cell.log == log), key=lambda cell: -measure.better * _relative(cell)
         )
-        shown = _judged(best, measure, baseline)
+        what, base = f"{units.plain(log, 60)}: {measure.label.lower()}", units.plain(baseline, 60)
+        if measure.better * _relative(best) <= 0:
+            yield f"{what} is best under the baseline, {base}."
+            continue
+        shown = (
+            ""
+            if _judged(best, measure, baseline) == "better"
+            else "; these seeds do not show it to be more than chance"
+        )
         yield (
-            f"{units.plain(log, 60)}: {measure.label.lower()} is best under {units.plain(best.configuration, 60)}, "
-            f"{units.change(best.relative)} against {units.plain(baseline, 60)} ({shown})."
+            f"{what} is best under {units.plain(best.configuration, 60)}, "
+            f"{units.change(best.relative)} against {base}{shown}."
         )
     if any(cell.value.half_width == 0.0 for cell in compared):
         yield "Where an interval is ±0 all seeds came to the same: nothing there was drawn, and one seed says as much."
