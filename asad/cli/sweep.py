@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +138,7 @@ def sweep() -> None:
 @click.pass_context
 def run(
     context: click.Context,
+    /,
     file: Path | None,
     logs: tuple[str, ...],
     policy: str | None,
@@ -262,7 +265,7 @@ def _carry_out(
         sweeps.keep(store, whole.result(task, outcome))
         progress.ended(failed=bool(outcome.failure))
 
-    progress.report("compiling what is not compiled yet")
+    progress.write("compiling what is not compiled yet")
     one_each = {task.place.configuration: task for task in reversed(missing)}
     for task in one_each.values():
         carry_out([task], workers, warm_up_task, lambda task, outcome: None)
@@ -270,65 +273,49 @@ def _carry_out(
 
 
 class Doing:
-    """Progress with an estimate, on standard error: a bar on a terminal, elsewhere a line now and then."""
+    """Progress with an estimate, for whom it may concern."""
 
-    def __init__(self, total: int, show: bool) -> None:
-        self.total, self.show = total, show
+    def __init__(self, total: int, write: Callable[[str], None], every_s: float) -> None:
+        self.total, self.write, self.every_s = total, write, every_s
         self.done = self.failed = self.running = 0
-        self.began_s = self.reported_s = time.monotonic()
-
-    def report(self, text: str) -> None:
-        """What is done now."""
-        if self.show:
-            click.echo(text, err=True)
+        self.began_s = self.written_s = time.monotonic()
 
     def look(self, running: int) -> None:
         """So many tasks are in the workers' hands."""
         if self.done == 0 and self.running == 0:
-            self.began_s = time.monotonic()  # of compiling nothing is to be estimated
+            self.began_s = (
+                time.monotonic()
+            )  # of compiling, and of waiting for nodes, nothing is to be estimated
         self.running = running
-        if self.show and time.monotonic() - self.reported_s >= LINE_EVERY_S:
-            self.reported_s = time.monotonic()
-            self.report(str(self))
+        if time.monotonic() - self.written_s >= self.every_s:
+            self.written_s = time.monotonic()
+            self.write(str(self))
 
     def ended(self, failed: bool) -> None:
         """One more has ended."""
         self.done += 1
         self.failed += failed
 
-    @property
-    def left_s(self) -> float | None:
-        """How long it takes yet, if it goes on as it did; None before the first task has ended."""
-        spent_s = time.monotonic() - self.began_s
-        return spent_s / self.done * (self.total - self.done) if self.done else None
-
     def __str__(self) -> str:
-        left = "" if self.left_s is None else f", about {duration(self.left_s)} left"
-        failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} of {counted(self.total, 'task')}{failed}, {self.running} running{left}"
+        parts = [f"{self.done} of {counted(self.total, 'task')}"]
+        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.running} running" if self.running else "waiting for workers"]
+        if self.done:  # if it goes on as it did
+            spent_s = time.monotonic() - self.began_s
+            parts += [f"about {duration(spent_s / self.done * (self.total - self.done))} left"]
+        return ", ".join(parts)
 
 
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Doing]:
-    """A line that is written anew on a terminal; elsewhere one now and then; none if `quiet`."""
-    if quiet or not sys.stderr.isatty():
-        yield Doing(total, not quiet)
-        return
-    with terminal_console(stderr=True, highlight=True).status("…") as status:
-        doing = _Line(total, status.update)
-        yield doing
-
-
-class _Line(Doing):
-    """The same, on one line of a terminal."""
-
-    def __init__(self, total: int, update: Callable[[str], None]) -> None:
-        super().__init__(total, show=False)
-        self.report = update  # type: ignore[method-assign]
-
-    def look(self, running: int) -> None:
-        super().look(running)
-        self.report(str(self))
+    """On standard error: a line that is written anew on a terminal, elsewhere one now and then; none if `quiet`."""
+    if quiet:
+        yield Doing(total, lambda text: None, math.inf)
+    elif sys.stderr.isatty():
+        with terminal_console(stderr=True, highlight=True).status("…") as status:
+            yield Doing(total, status.update, 0.0)
+    else:
+        yield Doing(total, partial(click.echo, err=True), LINE_EVERY_S)
 
 
 def _answer(results: Sequence[sweeps.SweepResult], report: Path | None, as_json: bool) -> None:

@@ -174,9 +174,10 @@ def read_sweep(path: Path | None, given: Mapping[str, Any], settings: Sequence[s
     if faults:
         lines = key_lines(text)
         raise ConfigError("\n".join(fault.located(source, lines) for fault in faults))
-    if path is None and not file.name:
+    name = file.name or (path.stem if path is not None else "")
+    if not name:
         raise UsageError("a sweep without a file has no name; give one with --name")
-    file = replace(file, replay={**file.replay, **dict(map(_setting, settings))}, name=file.name or path.stem)
+    file = replace(file, replay={**file.replay, **dict(map(_setting, settings))}, name=name)
     return made(file, Path() if path is None else path.parent, source)
 
 
@@ -201,7 +202,7 @@ def _is_path(key: str, value: Any) -> bool:
 
 def made(file: SweepFile, folder: Path, source: str) -> Sweep:
     """The sweep of such a file; `source` is what errors name. Raises ConfigError."""
-    configurations = [*file.configurations, *({"name": one, "policy": one} for one in file.policies)]
+    configurations = [*({"name": one, "policy": one} for one in file.policies), *file.configurations]
     if not file.logs:
         raise ConfigError(f'{source}: it names no log; write [[logs]] and under it log = "FILE"')
     if not configurations:

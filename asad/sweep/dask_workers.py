@@ -16,13 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asad.bounded import printable
 from asad.errors import ClusterError, UsageError
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 CONNECT_S = 20
 LOOK_S = 1.0
@@ -30,6 +27,7 @@ LOOK_S = 1.0
 RENEW_S = 30.0
 """Between two looks at what has become of jobs; those that ended before the sweep did are submitted again."""
 LOG_LINES = 15
+ROLES = ("scheduler", "worker", "client")
 
 Result = TypeVar("Result")
 
@@ -37,8 +35,8 @@ Result = TypeVar("Result")
 class DaskWorkers:
     """The workers of a Dask cluster, as many as there are at the time."""
 
-    def __init__(self, client: Client, renew: Callable[[bool], None] = lambda working: None) -> None:
-        """`renew` hears every half minute whether anybody is there."""
+    def __init__(self, client: Any, renew: Callable[[bool], None] = lambda working: None) -> None:
+        """`client` is a `distributed.Client`; `renew` hears every half minute whether anybody is there."""
         self._client, self._renew = client, renew
         self._executor = client.get_executor(pure=False)
         self._threads, self._looked_s, self._renewed_s = 0, float("-inf"), time.monotonic()
@@ -116,8 +114,7 @@ def on_slurm(
             job_directives_skip=["#SBATCH"],
             job_extra_directives=given,
             python=shlex.quote(sys.executable),
-            security=True,
-            shared_temp_directory=str(own),
+            security=_keys(distributed, own),
             scheduler_options={"dashboard": False, "dashboard_address": ":0"},
             interface=interface,
         ) as cluster:
@@ -127,6 +124,16 @@ def on_slurm(
                 yield DaskWorkers(client, lambda working: _renewed(cluster, nodes, working, own))
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def _keys(distributed: Any, own: Path) -> Any:
+    """Key and certificate of this sweep alone, in files of `own`, which nobody else can enter."""
+    made = distributed.Security.temporary()
+    cert, key = own / "cert.pem", own / "key.pem"
+    cert.write_text(made.tls_worker_cert)
+    key.write_text(made.tls_worker_key)
+    files = {f"tls_{role}_{kind}": str(own / f"{kind}.pem") for role in ROLES for kind in ("cert", "key")}
+    return distributed.Security(require_encryption=True, tls_ca_file=str(cert), **files)
 
 
 def _needed(option: str) -> tuple[Any, Any]:

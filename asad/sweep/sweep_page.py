@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ NOT_SHOWN = "not shown"
 """The interval of the difference holds 0."""
 ROW, TOP, AXIS = 22, 8, 46
 """Height of a row of a plot, and of what stands above and below (pixels)."""
+MOST_DECIMALS = 3
 METHOD = (
     "Each task replays one log under one configuration with one seed. The seed draws what the log does not say: CPU "
     "demands that are assumed, how use varies and is misjudged where that was asked for, which jobs are deferrable, "
@@ -96,7 +98,7 @@ def to_json(results: Sequence[SweepResult]) -> dict[str, Json]:
 def _verdict(
     found: Sequence[Cell], first: Sequence[str], baseline: str, missing: int, failed: int
 ) -> Iterator[str]:
-    """The configuration that is best by the first figure, on each log; and what is not there yet."""
+    """The configuration that is best by the first figure, on each log, and what is not there yet."""
     measure = MEASURES[first[0] if first else FIGURES[0]]
     compared = [cell for cell in found if cell.figure == measure.key and cell.relative is not None]
     if not compared:
@@ -105,10 +107,18 @@ def _verdict(
         best = min(
             (cell for cell in compared if cell.log == log), key=lambda cell: -measure.better * _relative(cell)
         )
-        shown = _judged(best, measure, baseline)
+        what, base = f"{units.plain(log, 60)}: {measure.label.lower()}", units.plain(baseline, 60)
+        if measure.better * _relative(best) <= 0:
+            yield f"{what} is best under the baseline, {base}."
+            continue
+        shown = (
+            ""
+            if _judged(best, measure, baseline) == "better"
+            else "; these seeds do not show it to be more than chance"
+        )
         yield (
-            f"{units.plain(log, 60)}: {measure.label.lower()} is best under {units.plain(best.configuration, 60)}, "
-            f"{units.change(best.relative)} against {units.plain(baseline, 60)} ({shown})."
+            f"{what} is best under {units.plain(best.configuration, 60)}, "
+            f"{units.change(best.relative)} against {base}{shown}."
         )
     if any(cell.value.half_width == 0.0 for cell in compared):
         yield "Where an interval is ±0 all seeds came to the same: nothing there was drawn, and one seed says as much."
@@ -137,7 +147,15 @@ def _table(found: Sequence[Cell], measure: Measure, baseline: str, fold: bool = 
     """A row for each configuration on each log."""
     mine = [cell for cell in found if cell.figure == measure.key]
     symbol, factor, decimals = row_unit(measure, [cell.value.mean for cell in mine])
+    widths = [
+        one.half_width / factor
+        for cell in mine
+        for one in (cell.value, cell.difference)
+        if one and one.half_width
+    ]
     decimals = max(decimals, 1)  # means of counts, too
+    if widths:  # so many that the narrowest interval is no 0
+        decimals = max(decimals, min(MOST_DECIMALS, -math.floor(math.log10(min(widths)))))
     title = f"{measure.label} ({symbol})" if symbol else measure.label
     rows = [
         (

@@ -330,6 +330,7 @@ def test_the_page_says_what_is_shown_and_what_is_not() -> None:
     found = reading(results)
     rows = {row[1]: row[-1] for row in found.sections[0][2][0].rows}  # type: ignore[union-attr]
     assert rows == {"a": "baseline", "b": "better", hostile: "not shown"}
+    assert found.verdict[0] == "log: response, mean is best under b, −8.8 % against a."
     assert found.facts.startswith("1 log · 3 configurations · 3 seeds · 9 of 9 tasks done")
     page = found.page("asactl sweep run")
     assert hostile not in page and "&lt;script&gt;" in page

@@ -22,11 +22,12 @@ pytestmark = [
 ]  # Dask warns of others' versions and of busy ports
 
 
+EXTRA = "no Dask: pip install 'asad[cluster]'"
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    import dask
-    import distributed
-
+    dask, distributed = (pytest.importorskip(name, reason=EXTRA) for name in ("dask", "distributed"))
     # a worker takes two seconds to come back; a task is usually given up after the fourth
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
