@@ -208,6 +208,14 @@ def decisions_in(reader: Reader) -> int:
 
 
 @pytest.mark.slow
+def test_a_first_report_of_the_packages(reader: Reader) -> None:
+    """The sample lies elsewhere here; `make test-deb` replays it where it is installed."""
+    (replay,) = [each for each in commands("docs/how-to/install-packages.md") if not elsewhere(each)]
+    sample = replay.text.replace("/usr/share/doc/asad/examples", str(ROOT / "profiles" / "samples"))
+    assert "The page with all figures" in reader.follow(dataclasses.replace(replay, text=sample))
+
+
+@pytest.mark.slow
 def test_looking_after_the_store(reader: Reader) -> None:
     """Beside a daemon that writes it; then nothing of the user is left."""
     (reader.etc / "asad.toml").write_text(f'[daemon]\nstate_dir = "{reader.state}"\n')

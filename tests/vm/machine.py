@@ -16,6 +16,7 @@ from typing import Any
 from debian import Image
 
 BOOT_S = 900.0
+BOOTED = "root=/dev/vda rw console=ttyS0 panic=-1 psi=1 systemd.show_status=yes"
 SLACK_S = 120.0
 """What an answer may take beyond the time given to its step: the machine is emulated, the line is slow."""
 
@@ -103,7 +104,11 @@ class Machine:
             *("qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
             *("-m", self.memory, "-smp", str(self.cpus), "-display", "none", "-nodefaults", "-no-reboot"),
             *("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)),
-            *("-append", "root=/dev/vda rw console=ttyS0 panic=-1 psi=1 systemd.show_status=yes"),
+            # on a busy machine devices and units take longer than systemd waits by itself
+            *(
+                "-append",
+                f"{BOOTED} systemd.default_device_timeout_sec=900 systemd.default_timeout_start_sec=900",
+            ),
             # what is written goes to a file without a name: the cached disk stays as it was made
             *("-drive", f"file={self.image.disk},format=raw,if=virtio,snapshot=on,cache=unsafe"),
             *("-drive", f"file={self.payload},format=raw,if=virtio,readonly=on"),
