@@ -379,7 +379,7 @@ def quote(
     if not takes_s > 0:
         raise UsageError(f"--time {takes}: not a time; write 90s, 20m, 1.5h or 2d")
     asked = {"gres": gres, "licenses": licenses, "memory": memory}
-    beside = {key: text for key, text in asked.items() if text}
+    beside: dict[str, Any] = {key: text for key, text in asked.items() if text}
     menu = ask(control_socket(socket_path), "sow-quote", cores=cores, **beside)
     rows = menu_rows(menu, takes_s)
     if plot is not None:

@@ -31,7 +31,7 @@ import numpy as np
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.utility import Sigmoid
 from asad.errors import ConfigError
-from asad.model import Floats
+from asad.model import Floats, Json
 from asad_papers.instance_files import JsonTable, is_number, short
 
 RESOURCES = ("gpu", "cpu", "memory_gb", "disk_gb", "bandwidth_gbps")
@@ -134,7 +134,7 @@ LATENESS = ("p10", "p25", "median", "p75", "p90", "mean", "sd")
 """Of completion less target: percentiles, mean and standard deviation, in slots."""
 
 
-def lateness(late: Sequence[float], jobs: int) -> dict[str, float | None]:
+def lateness(late: Sequence[float], jobs: int) -> dict[str, Json]:
     """`jobs`, `done` and `LATENESS` of so many jobs of which those that were done completed so `late` (slots); None
     where none was."""
     values = np.percentile(late, [10, 25, 50, 75, 90]).tolist() if late else [None] * 5
