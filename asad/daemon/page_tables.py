@@ -63,7 +63,7 @@ def node_columns(snapshot: Snapshot, actors: Sequence[str], have_actors: bool) -
     owned, hosting = owner >= 0, guest >= 0
 
     def by_node(values: NDArray[Any]) -> Floats:
-        return np.bincount(node, values.astype(np.float64), count)
+        return np.bincount(node, values.astype(np.float64), count).astype(np.float64)
 
     use = np.where(owned, jobs.cpu_fraction[owner], np.nan)
     guest_use = np.where(hosting, jobs.cpu_fraction[guest], np.nan)

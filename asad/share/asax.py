@@ -169,7 +169,8 @@ class Asax(PoolPolicy):
 
     def drawn_experts(self, snapshot: Snapshot) -> dict[str, Json]:
         """The experts' trees, their weights, and which leaves the hosts that run have reached."""
-        memo, reached = self._memo, {"last": None, "reached": []}
+        memo = self._memo
+        reached: dict[str, Json] = {"last": None, "reached": []}
         if memo is not None and len(memo.drawn_at) > max(snapshot.running, default=-1):
             reached = drawn_experts.leaves(snapshot, memo.drawn_at, memo.leaf, memo.share, self.leaf_names)
         return drawn_experts.describe(self.experts, self.weights, self._learned.names, reached)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class PageFeed:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def pages(self, at_most_s: float) -> AsyncIterator[Page]:
+    async def pages(self, at_most_s: float) -> AsyncGenerator[Page, None]:
         """The newest page, then whenever there is a newer one that, or after so long the same again; nothing is kept
         for who is slow."""
         self.lookers += 1

@@ -36,16 +36,16 @@ class Window(NamedTuple):
     text: str = ""
     """Part of number, user or name."""
     first: int = 0
-    count: int = 100
+    most: int = 50
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Window:
         """As a query says; what makes no sense in it is passed over."""
-        first, count = (_whole(query.get(key), default) for key, default in (("first", 0), ("count", 100)))
+        first, most = (_whole(query.get(key), default) for key, default in (("first", 0), ("most", 50)))
         state = query.get("state", "")
         if state not in ("waiting", "offered", "running", "guest"):
             state = ""
-        return cls(state, query.get("text", "")[:80], max(0, first), min(max(1, count), MOST_JOBS))
+        return cls(state, query.get("text", "")[:80], max(0, first), min(max(1, most), MOST_JOBS))
 
 
 def _whole(text: str | None, default: int) -> int:
@@ -85,7 +85,7 @@ def view_of(page: Page, viewer: Viewer, window: Window, fragments: Fragments) ->
         "fragments": fragments.of(parts, page.jobs, seen, viewer),
     }
     found = [row for row in seen.rows if _fits(row, window)]
-    shown = found[window.first : window.first + window.count]
+    shown = found[window.first : window.first + window.most]
     view["jobs"] = {row["job"]: [_hidden(row[name], name, seen) for name in JOB_COLUMNS] for row in shown}
     view["queue"] = {
         "order": [row["job"] for row in shown],

@@ -301,12 +301,12 @@ def test_whoever_wants_other_jobs_is_sent_those_alone() -> None:
 def test_jobs_are_found_by_state_and_by_part_of_what_they_are_called() -> None:
     assert seen(ALL, window=Window(state="running"))["queue"]["order"] == ["901", "902"]
     assert seen(ALL, window=Window(text="SECRET"))["queue"]["order"] == ["903"]
-    assert seen(ALL, window=Window(first=1, count=2))["queue"] | {"counts": 0} == {
+    assert seen(ALL, window=Window(first=1, most=2))["queue"] | {"counts": 0} == {
         "order": ["901", "902"], "found": 5, "first": 1, "counts": 0,
     }  # fmt: skip
     assert seen(ANN, window=Window(text="secret"))["queue"]["found"] == 0
-    assert Window.of({"state": "x", "first": "-3", "count": "1e9"}) == Window()
-    assert Window.of({"state": "guest", "first": "40", "count": "9999", "text": "a" * 99}) == Window(
+    assert Window.of({"state": "x", "first": "-3", "most": "1e9"}) == Window()
+    assert Window.of({"state": "guest", "first": "40", "most": "9999", "text": "a" * 99}) == Window(
         "guest", "a" * 80, 40, 500
     )
 

@@ -35,7 +35,7 @@ def test_it_is_as_slurm_says_and_yes_where_that_is_not_known(private: str | None
     assert PrivateData(Configured(private), lambda: 0.0).hides_jobs() is hides
 
 
-def test_slurm_is_asked_seldom_and_what_it_said_last_holds_while_it_does_not_answer() -> None:
+def test_slurm_is_asked_seldom_and_what_it_answered_last_holds_while_it_does_not_answer() -> None:
     slurm, now = Configured("none"), [0.0]
     data = PrivateData(slurm, lambda: now[0])
     assert [data.hides_jobs() for _ in range(5)] == [False] * 5 and slurm.asked == 1

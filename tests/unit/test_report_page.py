@@ -303,7 +303,7 @@ def test_page_shows_why_each_loser_is_late() -> None:
 def test_page_draws_the_funnel_with_a_bar_for_each_reason(plain: str) -> None:
     section = plain.partition('<section id="funnel"')[2].partition("</section>")[0]
     policy = replay(600).policies["asax"]
-    widths = [float(width) for width in re.findall(r'class="meter"><span style="width:([\d.]+)%', section)]
+    widths = [float(width) for width in re.findall(r'class="meter"><svg.*?<rect width="([\d.]+)%', section)]
     assert len(widths) == len(policy.funnel) == 11
     assert sum(widths) == pytest.approx(100, abs=0.1)
     assert "Opted out or ineligible: it opted out" in section

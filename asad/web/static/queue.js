@@ -5,7 +5,7 @@ import { duration, element, number, percent, row } from "./format.js";
 export const parts = ["jobs", "queue"];
 
 const [STATE, USER, NAME, CORES, SUBMIT, START, , ESTIMATED, CPU, PRESSURE, , , , HOST_BAR, GUEST_BAR] = Array(15).keys();
-const COUNT = 50;
+const MOST = 50;
 const form = document.getElementById("filter");
 const body = document.getElementById("jobs");
 const dialog = document.getElementById("story");
@@ -16,7 +16,7 @@ export function start(ask) {
   const again = (from) => {
     first = Math.max(0, from);
     const { state, text } = form.elements;
-    ask({ state: state.value, text: text.value, first, count: COUNT });
+    ask({ state: state.value, text: text.value, first, most: MOST });
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.elements.state.addEventListener("change", () => again(0));
@@ -24,8 +24,8 @@ export function start(ask) {
     clearTimeout(timer);
     timer = setTimeout(() => again(0), 400);
   });
-  form.elements.back.addEventListener("click", () => again(first - COUNT));
-  form.elements.on.addEventListener("click", () => again(first + COUNT));
+  form.elements.back.addEventListener("click", () => again(first - MOST));
+  form.elements.on.addEventListener("click", () => again(first + MOST));
   body.addEventListener("click", (event) => {
     const link = event.target.closest("button");
     if (link) explain(link.dataset.job);
