@@ -73,10 +73,10 @@ def test_a_sweep_over_two_nodes_goes_on_after_a_kill(slurm: RealSlurm, folder: P
     second = command(
         slurm, folder, "--nodes", "2", "--cpus-per-task", "1", "--sbatch=--comment=again", "--json"
     )
-    said, errors = second.communicate(timeout=300)
+    output, errors = second.communicate(timeout=300)
     assert second.returncode == 0, errors
     assert f"{len(before)} done; {12 - len(before)} to do" in errors
-    document = json.loads(said)
+    document = json.loads(output)
     assert (document["done"], document["failed"]) == (12, 0)
     after = kept(folder)
     assert [one for one in after if one in before] == before
@@ -88,7 +88,7 @@ def test_a_sweep_over_two_nodes_goes_on_after_a_kill(slurm: RealSlurm, folder: P
     )
 
 
-def test_what_sbatch_refuses_is_said_in_its_own_words(slurm: RealSlurm, folder: Path) -> None:
+def test_what_sbatch_refuses_is_reported_in_its_own_words(slurm: RealSlurm, folder: Path) -> None:
     refused = command(slurm, folder, "--partition", "nowhere")
     _, errors = refused.communicate(timeout=300)
     assert refused.returncode == 1
