@@ -206,5 +206,5 @@ def test_a_policy_from_outside_is_replayed_and_runs_live(outside: Path, log: Pat
     recorded = ("--cluster", "recorded", "--log", str(log), "--speed", "1e9")
     run(outside, asad, "--config", str(config), *recorded, folder=tmp_path)
     store = f"{tmp_path}/state/asad.db"
-    (live,) = json.loads(run(outside, asactl, "runs", "--store", store, "--json", folder=tmp_path))
+    (live,) = json.loads(run(outside, asactl, "runs", "--store", store, "--json", folder=tmp_path))["runs"]
     assert live["policy"] == "one-tenth" and live["decisions"] > 0

@@ -271,7 +271,7 @@ def test_names_have_twenty_columns_unless_stated_otherwise() -> None:
     assert shown[1] == "             41344running 2026-01-01T00:00:00"
 
 
-def test_users_steer_no_terminal_by_any_field() -> None:
+def test_no_field_brings_control_characters_to_a_terminal() -> None:
     for options, fields in ((("jobs",), JOB_FIELDS), (("nodes",), NODE_FIELDS)):
         everything = ",".join(f"{field.name}:400" for field in fields)
         assert all(line.isprintable() for line in lines(*options, "-O", everything))
