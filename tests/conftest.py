@@ -44,6 +44,10 @@ def has_room(folder: Path) -> bool:
     return shutil.disk_usage(folder).free >= ROOM_BYTES
 
 
+# what commands print depends on these; workers of a run are given COLUMNS
+for name in ("COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ASACTL_JOBS_FORMAT", "ASACTL_NODES_FORMAT"):
+    os.environ.pop(name, None)
+
 # the variable by which pytest can be given the folder of its runs
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room(MEMORY):
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
