@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -91,8 +91,8 @@ def packages_of(machine: Machine, build: str, *names: str) -> list[str]:
     return [path for path in there if path.split("/")[-1].split("_")[0] in names]
 
 
-def listing(machine: Machine) -> set[str]:
-    """Every file but what runs, and what others write while we look."""
+def list_files(machine: Machine, moment: str) -> None:
+    """Note every file there is in /tmp/MOMENT, but for what runs, and what others write while we look."""
     pruned = ("/proc", "/sys", "/run", "/tmp", "/mnt", "/dev", "/var/log", "/var/lib/mysql", "/var/lib/slurm")
     others = (
         "/var/cache",
@@ -103,8 +103,9 @@ def listing(machine: Machine) -> set[str]:
         "/var/tmp",
     )
     words = [word for path in (*pruned, *others) for word in ("-path", path, "-prune", "-o")]
+    machine.do("find", "/", *words, "-fprint", f"/tmp/{moment}")
     named = machine.do("find", "/var", "/run", "-name", "*asad*", "-not", "-path", "/var/lib/dpkg/*")
-    return {*machine.do("find", "/", *words, "-print").splitlines(), *named.splitlines()}
+    machine.do("tee", "--append", f"/tmp/{moment}", stdin=named)
 
 
 def versions(machine: Machine) -> set[str]:
@@ -120,8 +121,6 @@ class Installed:
     """The build before, installed and not touched yet, then configured and started."""
 
     machine: Machine
-    listing: set[str]
-    """Files before asad came."""
     first_states: list[str]
     checked: Answer
     mode: str
@@ -131,7 +130,7 @@ class Installed:
 @pytest.fixture(scope="session")
 def installed(slurm: Slurm) -> Installed:
     machine, do = slurm.machine, slurm.machine.do
-    before = listing(machine)
+    list_files(machine, "before")
     do(*APT, *packages_of(machine, "before", "asad", "asad-node"), timeout_s=SLOW_S)
     states = [
         machine.run("systemctl", question, unit).out.strip()
@@ -143,7 +142,7 @@ def installed(slurm: Slurm) -> Installed:
     do("install", "--mode=644", f"{ETC}/asad.toml", CONFIG)
     do("sacctmgr", "--immediate", "add", "user", "asad", "account=lab", "adminlevel=Operator")
     do("systemctl", "enable", "--now", *UNITS, timeout_s=SLOW_S)
-    return Installed(machine, before, states, checked, mode, do("systemctl", "is-active", *UNITS).split())
+    return Installed(machine, states, checked, mode, do("systemctl", "is-active", *UNITS).split())
 
 
 def test_nothing_starts_by_itself(installed: Installed) -> None:
@@ -300,24 +299,26 @@ class Purged:
     """What a purge has left."""
 
     machine: Machine
-    more: set[str]
+    more: str
+    """Files that were not there before asad came."""
     users: Answer
     units: str
-    limits: set[str] = field(default_factory=set)
+    limits: set[str]
     """Quotas of all jobs that still run."""
 
 
 @pytest.fixture(scope="session")
-def purged(installed: Installed, removed: Removed) -> Purged:
+def purged(removed: Removed) -> Purged:
     machine, do = removed.machine, removed.machine.do
     do(
         "rm", "-r", "/run/systemd/system/asad.service.d", "/run/systemd/system/asad-node.service.d"
     )  # ours, above
     do(*PURGE, "asad", "asad-node", timeout_s=SLOW_S)
     found = do("find", "/sys/fs/cgroup/system.slice", "-path", "*job_*", "-name", "cpu.max").split()
+    list_files(machine, "after")
     return Purged(
         machine,
-        listing(machine) - installed.listing,
+        machine.run("grep", "-vxF", "-f", "/tmp/before", "/tmp/after").out,
         machine.run("grep", "asad", "/etc/passwd", "/etc/group"),
         do("systemctl", "list-unit-files", "--no-legend", "asad*", "run-asad*").strip(),
         {do("cat", path).strip() for path in found},
@@ -325,7 +326,7 @@ def purged(installed: Installed, removed: Removed) -> Purged:
 
 
 def test_a_purge_leaves_nothing(purged: Purged) -> None:
-    assert purged.more == set()
+    assert purged.more == ""
     assert purged.users.out == ""
     assert purged.units == ""
     assert purged.limits == {UNLIMITED}
