@@ -45,7 +45,14 @@ def has_room(folder: Path) -> bool:
 
 
 # what commands print depends on these; workers of a run are given COLUMNS
-for name in ("COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ASACTL_JOBS_FORMAT", "ASACTL_NODES_FORMAT"):
+for name in (
+    "COLUMNS",
+    "NO_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "ASACTL_JOBS_FORMAT",
+    "ASACTL_NODES_FORMAT",
+):
     os.environ.pop(name, None)
 
 # the variable by which pytest can be given the folder of its runs
