@@ -11,7 +11,14 @@ import click
 
 from asad_papers.harness import JSON, PAGE, Document, Parts, Reading, Step, Table, evaluate
 
-CONFIGURATION = '[policies]\nadmit = "sow+oasis"\ndefer = "lookahead"\nplace = "oga"\nshare = "asax"\n'
+CONFIGURATION = """[policies]
+admit = "sow+oasis"
+defer = "lookahead"
+place = "oga"
+share = "asax"
+[admit.oasis]
+early = true
+"""
 SAMPLE = ("samples/generated-cluster.sacct.gz", 16, 32, "128G")
 ROWS = {
     "missed": ("missed starts", 1),
