@@ -62,7 +62,6 @@ class Reader:
         self.environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(self.home),
-            "COLUMNS": "100",
             "LANG": "C.UTF-8",
             "ASAD_CONFIG": str(self.etc / "asad.toml"),
         }
@@ -131,7 +130,7 @@ class Reader:
         self.environment["ASAD_SOCKET"] = str(self.socket)
         try:
             with self.running(command) as log:
-                self.until(lambda: bool(self.ask("status")["cycle"]), log)
+                self.until(lambda: bool(self.ask("status")["cycle"]["number"]), log)
                 yield
         finally:
             del self.environment["ASAD_SOCKET"]

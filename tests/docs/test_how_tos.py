@@ -43,7 +43,8 @@ ELSEWHERE = {
     r"(useradd|install|systemd-tmpfiles|systemd-sysusers|systemctl)\b": "tests/vm/test_vm.py",
     r"editor ": "tests/unit/test_store_urls.py",
     r"promtool ": "tests/unit/test_dashboards.py",
-    r"asactl replay /usr/share/doc/": "tests/vm/test_packages.py",
+    r"asactl sow quote .*--gres": "tests/unit/test_statements_with_gpus.py",
+    r"asactl sweep run .*--slurm": "tests/slurm/test_sweep_on_slurm.py",
     r"asactl doctor$": "tests/unit/test_cli_doctor.py",
     r"asactl (submit|tasks|cancel)\b": "tests/mesos/test_submit.py",
     r"mesos-agent ": "tests/mesos/test_real_cgroups.py",
@@ -158,7 +159,9 @@ def test_demand(reader: Reader) -> None:
 def test_statements_of_owners(reader: Reader) -> None:
     page = "docs/how-to/state-your-jobs.md"
     (reader.folder / "mine.toml").write_text(written(page)[0])
-    (reader.folder / "gpus.toml").write_text(written(page)[0].replace("cores = 8\n", "cores = 8\ngpus = 1\n"))
+    (reader.folder / "gpus.toml").write_text(
+        written(page)[0].replace("cores = 8\n", 'cores = 8\ngres = "gpu:a100:2"\n')
+    )
     configure, daemon, *rest = [each for each in commands(page) if not elsewhere(each)]
     reader.follow(configure)
     reader.type("asad --config sow.toml --warm-up")
@@ -172,6 +175,9 @@ def test_statements_of_owners(reader: Reader) -> None:
 def test_statements_of_operators(reader: Reader) -> None:
     page = "docs/how-to/statements.md"
     switched_on, mine = written(page)
+    cores_alone = re.sub(
+        r"^(gres|licenses|memory) .*\n", "", mine, flags=re.M
+    )  # a recorded cluster has no more
     (reader.etc / "asad.toml").write_text(switched_on)
     reader.month.write_text(regular_log())
     with reader.daemon("--mode", "advise", "--speed", "60"):
@@ -186,7 +192,7 @@ def test_statements_of_operators(reader: Reader) -> None:
                 "sow infer" in command.text
             ):  # what the log gives is changed into what the page shows, of the log's days
                 assert "[[statement]]" in (reader.folder / "mine.toml").read_text()
-                (reader.folder / "mine.toml").write_text(mine.replace("2026-01-31", "2024-03-04"))
+                (reader.folder / "mine.toml").write_text(cores_alone.replace("2026-01-31", "2024-03-04"))
             if "sow submit" in command.text:
                 assert "it starts as planned" in printed
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from asad_under_test import until
 from test_cli_replay import swf
 
 from asad.store import sweeps
@@ -82,7 +83,8 @@ def test_a_sweep_over_two_nodes_goes_on_after_a_kill(slurm: RealSlurm, folder: P
     assert [one for one in after if one in before] == before
     workers = {one.settings["sweep"]["worker"] for one in after}
     assert workers <= set(slurm.node_names), "every task ran inside a job"
-    assert not slurm.run("squeue", "--noheader").strip(), "the jobs ended with the sweep"
+    # the jobs end with the sweep; some seconds go by until Slurm has cleared their nodes
+    until(lambda: not slurm.run("squeue", "--noheader").strip(), lambda: "its jobs are still there")
     assert not [*folder.glob(".asad-sweep-*")][1:], (
         "keys and logs of the workers went with it, but for the killed one's"
     )

@@ -82,9 +82,10 @@ def test_arrays_are_as_wide_as_planned_and_their_users_own_when_the_daemon_stops
 
     def follows(job: str) -> bool:
         """Does Slurm show the throttle of the plan, in one slot that is the same before and after?"""
-        before, throttle = planned(asad, job, own[job]), port.facts(job)[0]
-        if throttle == own[job]:
-            return False  # nothing is set yet
+        before = planned(asad, job, own[job])
+        waits = [one for one in port.records(job) if one["job_state"] == "PENDING"]
+        if not waits or (throttle := waits[0]["array_max_tasks"]) == own[job]:
+            return False  # no task waits at this moment, or nothing is set yet
         after = planned(asad, job, own[job])
         if before is None or before != after or throttle != before.tasks:
             return False
@@ -92,7 +93,7 @@ def test_arrays_are_as_wide_as_planned_and_their_users_own_when_the_daemon_stops
         return True
 
     def story() -> str:
-        plans = {job: (planned(asad, job, throttle), port.facts(job)) for job, throttle in own.items()}
+        plans = {job: (planned(asad, job, throttle), port.records(job)) for job, throttle in own.items()}
         return f"{plans}\n{asad.last_words()}"
 
     # each in two slots, by which time it may have been planned anew

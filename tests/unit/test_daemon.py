@@ -41,6 +41,7 @@ from asad.share.static import Static
 from asad.stages import Circumstances, policy_of
 from asad.status import hosts_of, sources
 from asad.store import learned, lending_ledger
+from asad.store.retention import Keep
 from asad.store.store import Store
 from asad.systemd import notify, watchdog_s
 
@@ -616,13 +617,13 @@ def test_a_clock_is_believed_when_it_goes_on_evenly_or_is_right_again() -> None:
 def test_what_is_old_is_removed_by_the_clock_of_the_cluster(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[float, float, float | None]] = []
+    asked: list[tuple[float, Keep, float | None]] = []
     monkeypatch.setattr(cycle_records, "FORGET_S", 0.0)
     monkeypatch.setattr(daemon_file.Writer, "forget", lambda self, *given: asked.append(given))
     before_s = time.monotonic()
     stop(live())
-    time_s, keep_s, passed_s = asked[0]
-    assert (time_s, keep_s) == (NOW, 90 * 86_400.0)
+    time_s, keep, passed_s = asked[0]
+    assert (time_s, keep.rows_s) == (NOW, 90 * 86_400.0)
     assert passed_s is not None and before_s <= passed_s <= time.monotonic()
 
 

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ from asad.web.visible import OTHER, Window
 from asad.web.web_app import HEADERS, WebApp
 
 ALL, NOBODY, ANN = Viewer("root", "all"), Viewer("", "none"), Viewer("ann", "own")
+
+
+def alone(work: Coroutine[Any, Any, Any]) -> Any:
+    """What it returns, in a thread of its own: who drives a browser in this process leaves its event loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 class Daemon:
@@ -55,7 +62,7 @@ class Daemon:
 def app(daemon: Daemon, **options: Any) -> WebApp:
     """The page over it, which has asked once."""
     web = WebApp(PageFeed(Path("no.sock"), 0.01, daemon), **options)
-    asyncio.run(web.feed.look())
+    alone(web.feed.look())
     return web
 
 
@@ -90,7 +97,7 @@ def get(
     async def send(message: Mapping[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(web.asgi(scope, receive, send))  # type: ignore[arg-type]
+    alone(web.asgi(scope, receive, send))  # type: ignore[arg-type]
     found = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
     return sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent[1:]).decode()
 
@@ -279,7 +286,7 @@ def events(
         await stream.aclose()
         return found
 
-    return asyncio.run(collected())
+    return alone(collected())
 
 
 def test_a_viewer_is_sent_the_whole_and_then_what_changed() -> None:
@@ -333,7 +340,7 @@ def test_ten_viewers_ask_the_daemon_no_more_than_one() -> None:
         await asyncio.gather(*looking)
         return heard
 
-    assert asyncio.run(watched()) == [2] * 10
+    assert alone(watched()) == [2] * 10
     assert daemon.asked == ["page", "page"] and web.feed.lookers == 0
 
 
@@ -352,7 +359,7 @@ def test_whoever_comes_does_not_make_it_ask_sooner_than_the_interval() -> None:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
 
-    asyncio.run(watched())
+    alone(watched())
     assert feed.asked == 1
 
 
@@ -360,13 +367,13 @@ def test_a_daemon_that_is_down_is_reported_and_found_again() -> None:
     daemon = Daemon()
     web = app(daemon)
     daemon.down = "no daemon answers"
-    asyncio.run(web.feed.look())
+    alone(web.feed.look())
     view = web.view(web.feed.page, ALL, Window())
     assert view["head"]["trouble"] == "no daemon answers" and view["queue"]["found"] == 5, (
         "what was seen stays"
     )
     daemon.down = ""
-    asyncio.run(web.feed.look())
+    alone(web.feed.look())
     assert web.view(web.feed.page, ALL, Window())["head"]["trouble"] == ""
 
 
