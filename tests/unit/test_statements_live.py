@@ -423,6 +423,18 @@ def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
     assert statement["statement"] == 4
 
 
+def test_a_job_that_came_and_went_while_the_daemon_was_dead_has_no_line() -> None:
+    world = World([job("7", at=1, hint="sow=1")])
+    world.submit(announced("", due=4))
+    world.run(2)
+    assert world.state_of(1) == "arrived"
+    world.cluster.jobs[0].all[0].end_s = world.cluster.now_s  # cancelled, and Slurm knows nothing of it any more
+    world.cluster.finished(math.inf)
+    world.restart()
+    world.run(8)
+    assert world.state_of(1) == "withdrawn" and world.lines == []
+
+
 def test_rounds_that_were_not_sold_are_not_charged() -> None:
     world = World([job("7", run=5, hint="sow=1")])
     world.submit(announced("", due=1))

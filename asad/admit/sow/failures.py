@@ -317,8 +317,9 @@ def _draw_in(
                 room = room and (demand[slot, r] == 0 or most[r, at] <= supply[r, at])
             for r in range(0 if room else resources):
                 if demand[slot, r] > 0:
-                    gone |= _leave(
-                        load[r, at], burst[r, at], b, e, ahead,
+                    # of nothing yet: who has to go for one resource holds nothing of any
+                    gone |= _take(
+                        load[r, at], burst[r, at], b, e, ahead, np.int16(0),
                         np.int16(supply[r, at] - demand[slot, r]), np.int16(1 if cancel else 0),
                     )  # fmt: skip
             for r in range(resources):
@@ -391,30 +392,6 @@ def _take(
         gone = np.int16(over | np.int16(burst[m] & np.int16(runs | np.int16(active & cancel))))
         burst[m] = np.int16(burst[m] | over)
         load[m] = np.int16(load[m] + np.int16(np.int16(runs & ~gone) * demand))
-        end[m] = np.int16(until + np.int16(gone * np.int16(now - until)))
-        some = np.int16(some | gone)
-    return some
-
-
-@compiled
-def _leave(
-    load: Shorts,
-    burst: Shorts,
-    begin: Shorts,
-    end: Shorts,
-    now: np.int16,
-    most: np.int16,
-    cancel: np.int16,
-) -> np.int16:
-    """`_take` of one of several resources, without what is then held: who has to go for one holds nothing of any."""
-    some = np.int16(0)
-    for m in range(len(load)):
-        until = end[m]
-        active = np.int16(now < until)
-        runs = np.int16(active & np.int16(begin[m] <= now))
-        over = np.int16(runs & np.int16(load[m] > most))
-        gone = np.int16(over | np.int16(burst[m] & np.int16(runs | np.int16(active & cancel))))
-        burst[m] = np.int16(burst[m] | over)
         end[m] = np.int16(until + np.int16(gone * np.int16(now - until)))
         some = np.int16(some | gone)
     return some

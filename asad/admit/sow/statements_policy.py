@@ -256,7 +256,7 @@ class Statements(StatementsDesk):
             becomes = "failed"
             if promise.state == "arrived" and math.isnan(end_s):
                 becomes, why = "withdrawn", "its job was gone before it was seen to begin"
-            self.register.close(promise, becomes, why, charged=True)
+            self.register.close(promise, becomes, why, charged=becomes == "failed")
             return
         rounds = max(1, math.ceil(run_s / self.options.round_s - SLACK))
         self.planning.forget(promise, promise.start + rounds)
