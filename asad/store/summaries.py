@@ -17,7 +17,7 @@ from asad.store.database import Database
 
 HOUR_S, DAY_S = 3600, 86_400
 AT_ONCE = 2_000
-"""Rows of one transaction: some hundredths of a second, for which other writers wait."""
+"""Rows of one transaction: about a tenth of a second at the most, for which other writers wait."""
 Totals = dict[tuple[Any, ...], list[Any]]
 
 
