@@ -428,7 +428,8 @@ def test_a_job_that_came_and_went_while_the_daemon_was_dead_has_no_line() -> Non
     world.submit(announced("", due=4))
     world.run(2)
     assert world.state_of(1) == "arrived"
-    world.cluster.jobs[0].all[0].end_s = world.cluster.now_s  # cancelled, and Slurm knows nothing of it any more
+    # it is cancelled, and Slurm knows nothing of it any more
+    world.cluster.jobs[0].all[0].end_s = world.cluster.now_s
     world.cluster.finished(math.inf)
     world.restart()
     world.run(8)
