@@ -224,13 +224,13 @@ def test_an_export_takes_the_place_of_no_store(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------- backup
 
 
-def writing(place: str, stop: threading.Event) -> threading.Thread:
-    """Somebody who writes without end."""
+def writing(place: str, stop: threading.Event, every_s: float = 0.0) -> threading.Thread:
+    """Somebody who writes some 10 kB without end, again after `every_s`."""
 
     def write() -> None:
         with Store.open(place) as store:
             number = 0
-            while not stop.is_set():
+            while not stop.wait(every_s):
                 changes = [
                     QuotaChange("n", START_S, str(number), "f", None, "x" * 500, "") for _ in range(20)
                 ]
@@ -402,11 +402,12 @@ def test_without_pg_dump_its_line_is_printed(
 def test_vacuum_gives_space_back_beside_a_writer(tmp_path: Path) -> None:
     place, stop = str(tmp_path / "asad.db"), threading.Event()
     with Store.open(place) as opened:
-        quota_audit.add(opened, [QuotaChange("m", 0.0, "0", "f", None, "y" * 900, "") for _ in range(5000)])
+        # Much more than the writer can add meanwhile, its journal of 4 MB included.
+        quota_audit.add(opened, [QuotaChange("m", 0.0, "0", "f", None, "y" * 900, "") for _ in range(30_000)])
         with opened.writing("test") as connection:
             connection.exec_driver_sql("DELETE FROM quota_audit")
         size = upkeep.total_bytes(opened)
-        thread = writing(place, stop)
+        thread = writing(place, stop, every_s=0.02)
         try:
             report = json.loads(asked("vacuum", "--store", place, "--json").stdout)
         finally:
