@@ -109,6 +109,7 @@ chaos: $(VENV)/.installed-test
 
 # Not part of `make test`: it takes minutes, and 4 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/vm/test_enabling.py --durations 10 $(TEST_ARGS)
 	$(BIN)/python -m pytest tests/vm/test_vm.py --durations 10 $(TEST_ARGS)
 
 # Not part of `make test`: it takes minutes. The pages need mkdocs, in a version that Debian does not have.

@@ -70,6 +70,25 @@ def commands(page: str) -> list[Command]:
     ]
 
 
+def commands_under(page: str, heading: str, *, deeper: bool = True) -> list[Command]:
+    """What the page has typed under one heading. deeper: and under the headings below that one.
+
+    Raises ValueError where the page has no such heading.
+    """
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    headings = [
+        (number, found[1], found[2])
+        for number, line in enumerate(lines, 1)
+        if (found := re.match(r"(##+) (.*)", line))
+    ]
+    for place, (began, level, name) in enumerate(headings):
+        if name == heading:
+            later = [at for at, its, _ in headings[place + 1 :] if not deeper or len(its) <= len(level)]
+            ends = min(later, default=len(lines) + 1)
+            return [command for command in commands(page) if began < command.line < ends]
+    raise ValueError(f"{page} has no heading {heading!r}")
+
+
 def _of_block(page: str, block: Block) -> Iterator[Command]:
     lines = block.text.splitlines()
     number = 0

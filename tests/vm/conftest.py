@@ -1,4 +1,4 @@
-"""One boot of a Debian machine for all tests of test_vm.py, which are run by `make test-vm` alone."""
+"""One boot of a Debian machine for all tests of one module; `make test-vm` and `make test-deb` alone run them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent))
 
 from machine import Machine
+from steps import Slurm, start_slurm
 
 from debian import ROOT, build_wheel, make_disk, prepare
 
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "vm"
 
-collect_ignore = ["test_vm.py", "test_packages.py"]
+collect_ignore = ["test_vm.py", "test_packages.py", "test_enabling.py"]
 """They take minutes: only who names a file runs it."""
 
 
@@ -47,3 +48,10 @@ def machine(payload: Path) -> Iterator[Machine]:
     """Debian 12, booted. Its console and every step run in it are kept in build/vm."""
     with Machine(prepare(BUILD), payload, BUILD) as booted:
         yield booted
+
+
+@pytest.fixture(scope="session")
+def slurm(machine: Machine) -> Slurm:
+    """Slurm with the partitions of "Enable asad", set up before asad comes."""
+    machine.do("install", "--mode=644", "/mnt/payload/profiles/slurm/job_submit.lua", "/etc/slurm/")
+    return start_slurm(machine, (HERE / "etc" / "slurm.conf").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from machine import Answer, Machine
-from test_vm import (
+from steps import (
     BUSY,
     CONFIG,
     ETC,
@@ -28,13 +28,11 @@ from test_vm import (
     kill,
     main_pid,
     override,
-    slurm,
     submit,
 )
 
 from debian import ROOT, make_disk
 
-__all__ = ["slurm"]
 pytestmark = pytest.mark.vm
 
 HERE, BUILT = Path(__file__).resolve().parent, ROOT / "build" / "deb"
