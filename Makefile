@@ -50,7 +50,7 @@ help:
 	@echo 'make test-slurm       the tests on a real Slurm; RELEASE=trixie or sid: on the one of that Debian (as root)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make deb              build Debian packages into build/deb, and check them with lintian (needs debhelper and lintian)'
-	@echo 'make test-deb         install, upgrade, remove and purge them in a virtual machine (as root, after make deb)'
+	@echo 'make test-deb         install, upgrade, remove and purge them in a virtual machine (as root, after make deb; BEFORE=FOLDER)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
 	@echo 'make fuzz             hostile input for every reader (N=1000000 inputs SEED=1 WORKERS=2, half an hour)'
@@ -116,9 +116,10 @@ test-vm: $(VENV)/.installed-test
 deb: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python debian/build_packages.py --out build/deb $(if $(DEB_VERSION),--version $(DEB_VERSION))
 
-# The packages of build/deb, in the machine of `make test-vm`; build/vm/steps.txt tells what was done and seen.
+# The packages of build/deb, in the machine of `make test-vm`; build/vm/steps.txt tells what was done and seen. They are installed
+# over the packages in the folder BEFORE, or over themselves under a lower number.
 test-deb: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests/vm/test_packages.py --durations 10 $(TEST_ARGS)
+	$(if $(BEFORE),ASAD_DEB_BEFORE=$(BEFORE)) $(BIN)/python -m pytest tests/vm/test_packages.py --durations 10 $(TEST_ARGS)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest benchmarks -s --durations 0

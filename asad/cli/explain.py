@@ -46,7 +46,7 @@ from asad.decisions import (
 from asad.errors import ConfigError, UsageError
 from asad.store.process import ProcessMark
 from asad.store.records import NODE_NAMES, DecisionRecord, JobEnd, RunRecord
-from asad.store.store import Store
+from asad.store.store import Store, Story
 from asad.store.urls import shown_text
 
 ADMISSION = {
@@ -64,7 +64,11 @@ ADMISSION = {
 @click.command(short_help="Describe the story of a job.")
 @click.argument("job", shell_complete=completion.jobs)
 @click.option(
-    "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."
+    "--run",
+    "run_id",
+    type=int,
+    metavar="ID",
+    help="This run alone [default: all of the daemon, or the newest finished].",
 )
 @STORE
 @click.option(
@@ -94,17 +98,18 @@ def explain(
     with Store.open(store_url, create=False) as store:
         touched = store.runs_of(job)
         record = _choose(store, job, touched, run_id)
-        story = sorted(store.decisions(record.id, job), key=lambda decision: (decision.time_s, decision.seq))
-        ends = list(store.job_ends(record.id, job))
-    others = [other for other in touched if other.id != record.id]
+        story = store.story(job, record, alone=run_id is not None)
+    runs = [one.id for one in story.runs]
+    others = [other for other in touched if other.id not in runs]
     plain = {
         "job": job,
         "run": record.to_json(),
+        "runs": runs,
         "others": [{"id": other.id, "policy": other.policy, "state": other.state} for other in others],
-        "decisions": [decision.to_json() for decision in story],
-        "ends": [end.to_json() for end in ends],
+        "decisions": [decision.to_json() for decision in story.decisions],
+        "ends": [end.to_json() for end in story.ends],
     }
-    respond(as_json, plain, lambda: story_lines(job, record, others, story, ends, verbose))
+    respond(as_json, plain, lambda: story_lines(job, record, story, others, verbose))
 
 
 def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any] | None:
@@ -153,12 +158,15 @@ def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[s
         return
     record = _run_of(answer["run"])
     others = [replace(record, id=other["id"], policy=other["policy"]) for other in answer.get("others", [])]
-    story = [
-        DecisionRecord(run_id=record.id, job_row=-1, host_row=None, **plain)
-        for plain in answer.get("decisions", [])
-    ]
-    ends = [JobEnd(**plain) for plain in answer.get("ends", [])]
-    yield from story_lines(job, record, others, story, ends, verbose)
+    story = Story(
+        [replace(record, id=number) for number in answer.get("runs", [])],
+        [
+            DecisionRecord(run_id=record.id, job_row=-1, host_row=None, **plain)
+            for plain in answer.get("decisions", [])
+        ],
+        [JobEnd(**plain) for plain in answer.get("ends", [])],
+    )
+    yield from story_lines(job, record, story, others, verbose)
     if verbose:
         for change in answer.get("quotas", []):
             yield printable(
@@ -211,7 +219,7 @@ def _now(job: Mapping[str, Any]) -> str:
 
 
 def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | None) -> RunRecord:
-    """The run to describe: the one asked for, or the newest that was finished, or the newest."""
+    """The run to describe: the one asked for, or the newest that was finished or is a daemon's, or the newest."""
     if run_id is not None:
         record = store.run(run_id)
         if any(other.id == run_id for other in touched):
@@ -221,7 +229,7 @@ def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | 
         hint = f"it is in run {elsewhere}" if elsewhere else _near(job, store.jobs_touched(run_id))
     else:
         if touched:
-            return next((record for record in touched if record.state == "done"), touched[0])
+            return next((run for run in touched if run.state == "done" or run.kind == "live"), touched[0])
         stored = store.runs(limit=5)
         where = f"any run of {store}"
         hint = _near(job, [name for record in stored for name in store.jobs_touched(record.id)])
@@ -238,12 +246,12 @@ def _near(job: str, names: Sequence[str]) -> str:
 def story_lines(
     job: str,
     record: RunRecord,
+    story: Story,
     others: Sequence[RunRecord],
-    story: Sequence[DecisionRecord],
-    ends: Sequence[JobEnd],
     verbose: bool,
 ) -> Iterator[str]:
-    """The story of a job as lines that are safe to print; `story` in order of time."""
+    """The story of a job as lines that are safe to print."""
+    decisions, ends = story.decisions, story.ends
     started = moment(record.started_at)
     log = f" of {log_name(record)}" if record.log.get("path") else ""  # a live run has none
     yield printable(
@@ -251,17 +259,20 @@ def story_lines(
     )
     if record.state != "done" and record.checkpoint_s is not None:
         yield f"  the run is stored up to {moment(record.checkpoint_s)}{' of the log' if log else ''}"
+    if len(story.runs) > 1:
+        numbers = ", ".join(str(run.id) for run in story.runs[:-1])
+        yield f"  the daemon was started anew meanwhile: what follows is of run {numbers} too"
     if others:
         names = ", ".join(f"{other.id} ({other.policy})" for other in others)
         yield printable(f"  also in run {names}: say --run ID")
     submit_s = next((end.submit_s for end in ends if end.submit_s is not None), None)
     if submit_s is not None:
         yield f"  submitted {moment(submit_s)}; times count from there"
-    elif story:
-        submit_s = story[0].time_s
+    elif decisions:
+        submit_s = decisions[0].time_s
         yield f"  times count from its first decision, {moment(submit_s)}"
     yield ""
-    for decision in story:
+    for decision in decisions:
         since = decision.time_s - submit_s if submit_s is not None else decision.time_s
         yield printable(
             f"{duration(since, sign=True):>12}  {moment(decision.time_s)}  {_deed(job, decision)}"
@@ -272,7 +283,7 @@ def story_lines(
             yield printable(f"{'':14}but {_verdict(decision)}")
         if verbose:
             yield from (printable(f"{'':16}{line}") for line in detail_lines(decision.more | decision.detail))
-    if not story:
+    if not decisions:
         yield "no decision names it"
     yield from (printable(line) for end in ends for line in _end_lines(end))
 

@@ -168,6 +168,8 @@ class Explain(TypedDict):
 
     job: str
     run: RunRecord | None
+    runs: list[int]
+    """Those whose decisions these are: earlier ones of the daemon too."""
     others: list[OtherRun]
     decisions: list[DecisionRecord]
     ends: list[JobEnd]

@@ -26,7 +26,7 @@ from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows
 from asad.store import quota_audit
-from asad.store.store import Store
+from asad.store.store import Store, Story
 from asad.store.urls import shown_text
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Requests:
         }
 
     def _explain(self, job: str) -> Json:
-        """The story of a job: what the store has of it in the newest run that touched it, and how it is now."""
+        """The story of a job: what the store has of it, in earlier runs of the daemon too, and how it is now."""
         daemon = self._daemon
         with contextlib.suppress(AsadError):
             daemon.writer.wait_until_written(WRITTEN_S)
@@ -156,13 +156,12 @@ class Requests:
                     "asactl jobs lists those that run and wait"
                 )
             run = next((run for run in runs if run.id == daemon.writer.run_id), runs[0] if runs else None)
-            story = [] if run is None else [decision.to_json() for decision in store.decisions(run.id, job)]
-            ends = [] if run is None else [end.to_json() for end in store.job_ends(run.id, job)]
+            story = Story([], [], []) if run is None else store.story(job, run)
             quotas = [dataclasses.asdict(change) for change in quota_audit.of_job(store, job, limit=100)]
         others = [
             {"id": other.id, "policy": other.policy, "state": other.state}
             for other in runs
-            if other is not run
+            if other.id not in [one.id for one in story.runs]
         ]
         return {
             "job": job,
@@ -170,9 +169,10 @@ class Requests:
             "deferral": deferral,
             "gang": gang,
             "run": None if run is None else run.to_json(),
+            "runs": [one.id for one in story.runs],
             "others": cast(Json, others),
-            "decisions": cast(Json, story),
-            "ends": cast(Json, ends),
+            "decisions": [decision.to_json() for decision in story.decisions],
+            "ends": [end.to_json() for end in story.ends],
             "quotas": cast(Json, quotas),
         }
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from sqlalchemy import Column, Connection, Row, Select, delete, func, insert, or_, select, union, update
 
@@ -30,6 +30,16 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a file in hexadecimal, by which the store knows a log again."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Story(NamedTuple):
+    """What is stored of one job."""
+
+    runs: list[RunRecord]
+    """Oldest first."""
+    decisions: list[DecisionRecord]
+    """By time; of one time as they were recorded."""
+    ends: list[JobEnd]
 
 
 class Store(Database):
@@ -133,6 +143,26 @@ class Store(Database):
         )
         with self.reading("looking for a job") as connection:
             return _run_records(connection, select(schema.runs).where(schema.runs.c.id.in_(touched)))
+
+    def story(self, job: str, run: RunRecord, *, alone: bool = False) -> Story:
+        """What `run` has of a job, and if it is a daemon's (unless `alone`) what earlier ones on the same cluster have.
+
+        A job goes on while the daemon is started anew. What a daemon replays begins again instead, with the same jobs.
+        """
+        cluster, runs = run.machine.get("cluster"), [run]
+        if run.kind == "live" and cluster != "recorded" and not alone:
+            runs += [
+                other
+                for other in self.runs_of(job)
+                if other.kind == "live" and other.id < run.id and other.machine.get("cluster") == cluster
+            ]
+        runs.reverse()
+        decisions = [decision for one in runs for decision in self.decisions(one.id, job)]
+        return Story(
+            runs,
+            sorted(decisions, key=lambda decision: decision.time_s),
+            [end for one in runs for end in self.job_ends(one.id, job)],
+        )
 
     def remove_runs(self, run_ids: Iterable[int], *, force: bool = False) -> int:
         """Remove runs with all that belongs to them; how many there were.

@@ -555,6 +555,7 @@ def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
         "job": "101",
         "live": now,
         "run": RUN,
+        "runs": [7],
         "others": [],
         "decisions": [DECISION],
         "ends": [],
@@ -605,6 +606,29 @@ def test_what_the_daemon_does_not_know_is_looked_for_in_the_store(
     asked = len(daemon.asked)
     assert "in run 1" in output_of("explain", "5", "--run", "1")
     assert len(daemon.asked) == asked, "who names a run means the store"
+
+
+@pytest.mark.parametrize(("cluster", "runs"), [("slurm", [1, 3]), ("recorded", [3])])
+def test_a_story_goes_on_when_the_daemon_is_started_anew(
+    tmp_path: Path, cluster: str, runs: list[int]
+) -> None:
+    """On a real cluster; a recorded one begins again, with other jobs of the same numbers. A replay is never part."""
+    place = str(tmp_path / "asad.db")
+    with Store.open(place) as store:
+        for number, kind in enumerate(("live", "replay", "live"), 1):
+            run = store.begin_run(kind, "asax", None, {"cluster": cluster}, {})  # type: ignore[arg-type]
+            cause = Cause("asax", f"reason {number}")
+            starts = CoAllocate(cause, guest=0, host=1, nodes=(0,), share=0.4)
+            run.record(1, 60.0 * number, [Outcome(starts, True, "")], ["5", "6"])
+            run.finish({})
+    answer = plain_of(output_of("explain", "5", "--store", place, "--json"))
+    assert (answer["run"]["id"], answer["runs"]) == (3, runs)
+    assert [one["reason"] for one in answer["decisions"]] == [f"reason {number}" for number in runs]
+    assert {one["id"] for one in answer["others"]} == {1, 2, 3} - set(runs)
+    shown = output_of("explain", "5", "--store", place)
+    assert ("started anew meanwhile: what follows is of run 1 too" in shown) == (len(runs) > 1)
+    alone = plain_of(output_of("explain", "5", "--store", place, "--run", "1", "--json"))
+    assert alone["runs"] == [1] and [one["reason"] for one in alone["decisions"]] == ["reason 1"]
 
 
 def test_explain_without_a_daemon_looks_into_the_store(

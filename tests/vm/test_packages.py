@@ -6,6 +6,7 @@ no network: what the packages depend on is in Debian's base system.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -36,8 +37,10 @@ from debian import ROOT, make_disk
 pytestmark = pytest.mark.vm
 
 HERE, BUILT = Path(__file__).resolve().parent, ROOT / "build" / "deb"
+EARLIER = os.environ.get("ASAD_DEB_BEFORE")
+"""Folder with the packages of an earlier commit, which are installed first."""
 BEFORE = "0.0.1"
-"""Version of the build before, which is this build under another name."""
+"""Version of the build before where no folder is given: it is this build under another name."""
 UNITS = ("asad", "asad-node", "asad-undo.timer")
 APT = ("apt-get", "install", "--yes", "--quiet")
 REMOVE = ("apt-get", "remove", "--yes", "--quiet")
@@ -75,8 +78,10 @@ def payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
     for package in packages:
         shutil.copy(package, folder / "now")
-        if package.name.startswith(("asad_", "asad-node_")):
+        if not EARLIER and package.name.startswith(("asad_", "asad-node_")):
             renamed(package, folder / "before")
+    for package in Path(EARLIER).glob("asad*.deb") if EARLIER else ():
+        shutil.copy(package, folder / "before")
     disk = folder.with_suffix(".ext4")
     make_disk(folder, disk, "2G")
     shutil.rmtree(folder)
@@ -107,6 +112,7 @@ def list_files(machine: Machine, moment: str) -> None:
 
 
 def versions(machine: Machine) -> set[str]:
+    """Of the two packages as installed."""
     query = ("dpkg-query", "--show", "--showformat", "${Version}\n", "asad", "asad-node")
     return set(machine.do(*query).split())
 
@@ -166,7 +172,8 @@ class Upgraded:
     machine: Machine
     host: str
     guest: str
-    versions: set[str]
+    versions: tuple[set[str], set[str]]
+    """Before and after."""
     restarted: list[bool]
     active: list[str]
     story: tuple[list[dict[str, object]], list[dict[str, object]]]
@@ -188,6 +195,7 @@ def upgraded(installed: Installed) -> Upgraded:
     explain = ("asactl", "explain", guest, "--json")
     story = machine.await_(*explain, shows="co-allocate", timeout_s=SLOW_S).json()["decisions"]
     pids = [main_pid(machine, unit) for unit in UNITS[:2]]
+    earlier = versions(machine)
     do(*APT, *packages_of(machine, "now", "asad", "asad-node"), timeout_s=SLOW_S)
     active = do("systemctl", "is-active", *UNITS).split()
     quotas.append(await_quota(machine, guest, LEASED))
@@ -195,7 +203,7 @@ def upgraded(installed: Installed) -> Upgraded:
         machine,
         host,
         guest,
-        versions(machine),
+        (earlier, versions(machine)),
         [main_pid(machine, unit) != pid for unit, pid in zip(UNITS[:2], pids, strict=True)],
         active,
         (story, machine.await_(*explain, shows="co-allocate", timeout_s=SLOW_S).json()["decisions"]),
@@ -206,7 +214,8 @@ def upgraded(installed: Installed) -> Upgraded:
 
 
 def test_an_upgrade_restarts_what_runs(upgraded: Upgraded) -> None:
-    assert len(upgraded.versions) == 1 and BEFORE not in upgraded.versions
+    before, after = upgraded.versions
+    assert (len(before), len(after)) == (1, 1) and before != after
     assert upgraded.restarted == [True, True]
     assert upgraded.active == ["active"] * len(UNITS)
 
