@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -363,6 +363,10 @@ class Snapshot:
     names: Mapping[int, str] = field(default_factory=dict)
     """By row of a job: the name that its user gave it, as it is; empty where the cluster reports applications alone.
     Hostile text."""
+    partitions: Mapping[int, str] = field(default_factory=dict)
+    """By row of a job that waits or runs: its partition (or several, `a,b`), where the cluster has them."""
+    node_states: Sequence[str] = ()
+    """(N,) states of each node as the cluster names them, `IDLE+DRAIN`; empty where it does not say."""
 
 
 class ShareCases(NamedTuple):

@@ -199,6 +199,7 @@ def job_rows(
                     "state": "offered" if has_offer else state,
                     "user": user_of(snapshot, applications, row),
                     "name": name_of(snapshot, applications, row),
+                    "partition": snapshot.partitions.get(row) or None,
                     "cores": int(jobs.cores[row]),
                     "nodes": list(where.get(row, [])),
                     "node_count": len(where.get(row, [])) or int(jobs.nodes[row]),
@@ -236,6 +237,10 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
     """Every node: who is on it, why it may not lend, and what its actor last said."""
     machine, jobs, first = snapshot.machine, snapshot.jobs, snapshot.machine.first_core
     wanted, given = needs(snapshot), sources(snapshot)
+    partitions: dict[int, list[Json]] = {}
+    for partition, nodes in snapshot.partition_nodes.items():
+        for node in nodes.tolist():
+            partitions.setdefault(node, []).append(partition)
     rows: list[dict[str, Json]] = []
     for node, name in enumerate(machine.node_names):
         cores = slice(int(first[node]), int(first[node + 1]))
@@ -250,6 +255,8 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
         rows.append(
             {
                 "node": name,
+                "partitions": partitions.get(node, []),
+                "state": snapshot.node_states[node] or None if snapshot.node_states else None,
                 "cores": int(machine.cores[node]),
                 "memory_bytes": known(machine.memory_bytes[node]),
                 "idle_cores": int(np.count_nonzero(snapshot.core_owner[cores] < 0)),

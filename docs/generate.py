@@ -19,7 +19,7 @@ The first word says what stands there, the others of what:
 - `options PROGRAM [COMMAND …]`: the options of one command;
 - `overview COMMAND, COMMAND, …`: some commands, with the first paragraph of their help;
 - `schemas`: what `--json` prints;
-- `fields MODULE:FIELDS`: what `--format` and `--Format` of a listing can show;
+- `listings`: what `--format` and `--Format` can show of rows, command by command;
 - `statuses`: what programs end with;
 - `commands PROGRAM`: all its commands, with the options of those that have no table elsewhere.
 """
@@ -41,6 +41,7 @@ from typing import Any
 import click
 
 from asad import catalog, guard, metrics
+from asad.cli.listings import LISTINGS
 from asad.errors import ExitStatus
 from asad.tables import columns_of
 
@@ -362,10 +363,13 @@ def schema_table() -> str:
     return schemas.table()
 
 
-def field_table(place: str) -> str:
-    """The fields of a listing."""
-    rows = ((f"`%{one.letter}`" if one.letter else "", f"`{one.name}`", one.about) for one in loaded(place))
-    return table(("`-o`", "`-O`", "what it shows"), rows)
+def listings() -> str:
+    """The fields of every listing."""
+    parts = []
+    for name, fields in LISTINGS.items():
+        rows = ((f"`%{one.letter}`" if one.letter else "", f"`{one.name}`", one.about) for one in fields)
+        parts += [f"## `asactl {name}`", table(("`-o`", "`-O`", "what it shows"), rows)]
+    return "\n\n".join(parts)
 
 
 def statuses() -> str:
@@ -434,7 +438,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "commands": commands,
     "statuses": statuses,
     "schemas": schema_table,
-    "fields": field_table,
+    "listings": listings,
 }
 
 

@@ -13,6 +13,8 @@ from asad.bounded import printable
 from asad.cli import completion
 from asad.cli.explain import ADMISSION, ask_about
 from asad.cli.listing import Listing
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import listed
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
 from asad.cli.screen import JSON, STORE, cells, duration, respond, table_of
 from asad.cli.times import moment
@@ -59,13 +61,20 @@ def explain(
 
 @admit.command(short_help="All jobs that admission knows, and what is planned by slot.")
 @SOCKET
+@listed("admit status")
 @JSON
-def status(socket_path: str | None, as_json: bool) -> None:
+def status(socket_path: str | None, chosen: Chosen, as_json: bool) -> None:
     """Show the jobs with a utility, what was promised to them, and by slot what is planned, what others hold, and
     what a core costs.
     """
     facts = ask(control_socket(socket_path), "admission")
-    respond(as_json, facts, lambda: [Text(_head(facts)), _jobs_table(facts), Text(""), _slots_table(facts)])
+    found = chosen.ordered(rows_of(facts, "jobs"), clock_of(facts))
+    rows = chosen.shown(found, clock_of(facts), most=MOST_SHOWN)
+    respond(
+        as_json,
+        {**facts, "jobs": found},
+        lambda: rows if chosen.parts else [Text(_head(facts)), *rows, Text(""), _slots_table(facts)],
+    )
 
 
 def _stored(job: str, run_id: int | None, store_url: str | None) -> dict[str, Any]:
@@ -218,27 +227,6 @@ def _prices(facts: Mapping[str, Any]) -> str:
     return f"; in this slot {', '.join(prices)}" if prices else ""
 
 
-def _jobs_table(facts: Mapping[str, Any]) -> Listing:
-    now_s = clock_of(facts)
-    table = table_of("job", "verdict", "workers>", "next>", "done in>", "payoff>", "utility", "reason?")
-    jobs = rows_of(facts, "jobs")
-    for job in jobs[:MOST_SHOWN]:
-        shown = (
-            job.get("job"),
-            job.get("verdict"),
-            job.get("workers"),
-            _until(job.get("next_s"), now_s),
-            _until(job.get("end_s"), now_s),
-            f"{job['payoff']:.4g}" if _number(job.get("payoff")) else None,
-            job.get("utility"),
-            job.get("reason"),
-        )
-        table.add_row(*cells(*shown))
-    if len(jobs) > MOST_SHOWN:
-        table.notes.append(Text(f"… {len(jobs) - MOST_SHOWN} more"))
-    return table
-
-
 def _slots_table(facts: Mapping[str, Any]) -> Listing:
     table = table_of("slot", "planned cores>", "held by others>", "price of a core>")
     for slot in rows_of(facts, "slots")[:MOST_SHOWN]:
@@ -251,10 +239,6 @@ def _slots_table(facts: Mapping[str, Any]) -> Listing:
         )
         table.add_row(*cells(*shown))
     return table
-
-
-def _until(time_s: Any, now_s: float) -> str | None:
-    return duration(max(0.0, time_s - now_s)) if _number(time_s) else None
 
 
 def _number(value: Any) -> bool:

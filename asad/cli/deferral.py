@@ -11,38 +11,33 @@ from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
-from asad.cli.listing import Listing
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import DEFERRAL_STATES, listed
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, cells, duration, respond, table_of
+from asad.cli.screen import JSON, duration, respond
 from asad.cli.times import moment
 
 MOST_SHOWN = 40
 """So many jobs are shown; JSON holds all."""
 BAR = 40
 """Columns of the widest bar of the forecast."""
-STATES = {
-    "future": "waits for its earliest start",
-    "held": "held back",
-    "let go": "let go by its score",
-    "urgent": "let go: its latest start comes",
-    "by hand": "left alone: somebody took its deferral back",
-    "runs": "runs",
-    "missed": "gone, and has missed its latest start",
-}
 
 
 @click.command(short_help="Deferrable jobs, why they wait, and what is left to them.")
 @SOCKET
+@listed("defer status")
 @JSON
-def status(socket_path: str | None, as_json: bool) -> None:
+def status(socket_path: str | None, chosen: Chosen, as_json: bool) -> None:
     """Show the deferrable jobs that wait, in the order of their scores, why, and until when they can; who missed his
     latest start; and what is foretold to be left to them.
     """
     facts = ask(control_socket(socket_path), "deferral")
+    found = chosen.ordered(rows_of(facts, "jobs"), clock_of(facts))
+    rows = chosen.shown(found, clock_of(facts), most=MOST_SHOWN)
     respond(
         as_json,
-        facts,
-        lambda: [*(Text(line) for line in _head(facts)), Text(""), _jobs_table(facts), *_forecast(facts)],
+        {**facts, "jobs": found},
+        lambda: rows if chosen.parts else [*map(Text, _head(facts)), Text(""), *rows, *_forecast(facts)],
     )
 
 
@@ -65,28 +60,6 @@ def _head(facts: Mapping[str, Any]) -> Iterator[str]:
         yield printable(f"missed: {names}" + (f" and {len(missed) - 8} before" if len(missed) > 8 else ""))
 
 
-def _jobs_table(facts: Mapping[str, Any]) -> Listing:
-    now_s = clock_of(facts)
-    table = table_of("job", "cores>", "rank>", "score>", "slack>", "state", "why?")
-    jobs = rows_of(facts, "jobs")
-    for job in jobs[:MOST_SHOWN]:
-        latest_s, score = _known(job.get("latest_s")), _known(job.get("score"))
-        table.add_row(
-            *cells(
-                job.get("job"),
-                job.get("cores"),
-                job.get("rank"),
-                None if math.isnan(score) else f"{score:.4g}",
-                None if math.isnan(latest_s) else duration(latest_s - now_s),
-                STATES.get(str(job.get("state")), job.get("state")),
-                job.get("reason"),
-            )
-        )
-    if len(jobs) > MOST_SHOWN:
-        table.notes.append(Text(f"… {len(jobs) - MOST_SHOWN} more"))
-    return table
-
-
 def _forecast(facts: Mapping[str, Any]) -> Iterator[Text]:
     """What will be left, by hour, where the history reports."""
     ahead = [pair for pair in facts.get("forecast") or [] if isinstance(pair, list) and _number(pair[1])]
@@ -103,7 +76,7 @@ def _forecast(facts: Mapping[str, Any]) -> Iterator[Text]:
 
 def report_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """What the defer stage says of a job, as lines; not yet safe to print."""
-    state = STATES.get(str(answer.get("state")), answer.get("state"))
+    state = DEFERRAL_STATES.get(str(answer.get("state")), answer.get("state"))
     reason = answer.get("reason")
     yield f"deferrable ({answer.get('because') or answer.get('policy')}): {state}" + (
         f"; {reason}" if reason else ""

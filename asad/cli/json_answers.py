@@ -26,6 +26,8 @@ class Job(TypedDict):
     state: Literal["waiting", "offered", "running", "guest"]
     user: str
     name: str
+    partition: str | None
+    """Or several, `a,b`, of a job that waits; null where the cluster has none."""
     cores: int
     nodes: list[str]
     """Where it runs."""
@@ -72,6 +74,9 @@ class Node(TypedDict):
     """A node as the daemon saw it last."""
 
     node: str
+    partitions: list[str]
+    state: str | None
+    """As `scontrol show node` has it, `IDLE+DRAIN`; null where the cluster does not say."""
     cores: int
     memory_bytes: float | None
     idle_cores: int

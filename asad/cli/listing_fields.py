@@ -1,22 +1,27 @@
 """`--format`, `--Format` and `--sort` of listings, as squeue and sinfo have them.
 
-`-o "%.18i %.9u %T"`: a letter for a field, a width before it, a point for the right side. `-O "jobid:18,name"`: names
-of fields, a width behind them. Letters and names that squeue or sinfo have mean the same here; what only asad knows has
-a name and no letter.
+Of each listing the fields stand in one table (`asad.cli.listings`), with what the usual table shows of them; help, man
+page and documentation are made of it. `-o "%.18i %.9u %T"`: a letter for a field, a width before it, a point for the
+right side. `-O "jobid:18,name"`: names of fields, a width behind them. Letters and names that squeue or sinfo have mean
+the same here; what only asad knows has a name and no letter.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 from rich.cells import cell_len, set_cell_size
+from rich.console import RenderableType
+from rich.text import Text
 
 from asad.bounded import printable
-from asad.cli.screen import Copied
+from asad.cli.listing import Listing
+from asad.cli.screen import Copied, cell_text, nodes_text
 from asad.errors import UsageError
 
 Facts = Mapping[str, Any]
@@ -43,11 +48,24 @@ class Field(NamedTuple):
     """As `--format` has it; empty: it has none."""
     text: Callable[[Any], str] = str
     """The value as text."""
+    column: str = ""
+    """Heading in the usual table, with the marks of `Listing`; empty: it is no column of that."""
+    brief: Callable[[Any], Any] | None = None
+    """What stands there, where that is another text."""
+    folded: bool = False
+    """Are lines that differ in it alone one, with a set of nodes?"""
 
     def cell(self, row: Facts, now_s: float) -> str:
         """Safe to print."""
         value = self.value(row, now_s)
         return "N/A" if value is None else printable(self.text(value))
+
+    def usual(self, row: Facts, now_s: float) -> Text:
+        """Its cell of the usual table, safe to print."""
+        value = self.value(row, now_s)
+        if value is None and self.column.endswith("?"):
+            return Text("")
+        return Text(cell_text(value if value is None else (self.brief or self.text)(value)))
 
 
 class Part(NamedTuple):
@@ -76,8 +94,23 @@ class Chosen(NamedTuple):
     sort: tuple[tuple[Field, bool], ...] = ()
     """Fields and whether each falls, the first first."""
     header: bool = True
+    fields: tuple[Field, ...] = ()
+    """All that there are."""
 
-    def ordered(self, rows: Sequence[Facts], now_s: float) -> list[Facts]:
+    def shown(
+        self, rows: Sequence[Facts], now_s: float = 0.0, *, empty: str = "", most: int | None = None
+    ) -> Iterator[RenderableType]:
+        """Lines of the fields that are asked for; else the usual table of the first `most` rows, or `empty`."""
+        if self.parts:
+            yield from self.lines(rows, now_s)
+        elif empty and not rows:
+            yield empty
+        else:
+            yield usual_table(self.fields, rows[:most], now_s)
+            if len(rows) > len(rows[:most]):
+                yield f"… {len(rows) - len(rows[:most])} more; --json shows them"
+
+    def ordered(self, rows: Sequence[Facts], now_s: float = 0.0) -> list[Facts]:
         """The rows sorted; those without a value come last."""
         found = list(rows)
         for field, falls in reversed(self.sort):
@@ -87,11 +120,11 @@ class Chosen(NamedTuple):
             found = [row for row, _ in there] + [row for row, value in values if value is None]
         return found
 
-    def lines(self, rows: Iterable[Facts], now_s: float, fold: str = "") -> Iterator[Copied]:
-        """The listing as lines; rows that differ in the field `fold` alone are one, as sinfo has it."""
+    def lines(self, rows: Iterable[Facts], now_s: float) -> Iterator[Copied]:
+        """The listing as lines; rows that differ in a field that is folded alone are one, as sinfo has it."""
         if self.header:
             yield self._line(part.field.heading if part.field else "" for part in self.parts)
-        folds = [part.field is not None and part.field.name == fold for part in self.parts]
+        folds = [part.field is not None and part.field.folded for part in self.parts]
         if not any(folds):
             for row in rows:
                 yield self._line(part.field.cell(row, now_s) if part.field else "" for part in self.parts)
@@ -136,7 +169,7 @@ def parsed(
     is."""
     parts = tuple(_of_letters(fields, letters) if letters is not None else ())
     parts = tuple(_of_names(fields, names)) if names is not None else parts
-    return Chosen(parts, tuple(_keys(fields, sort or "")), header)
+    return Chosen(parts, tuple(_keys(fields, sort or "")), header, tuple(fields))
 
 
 def _of_letters(fields: Sequence[Field], text: str) -> Iterator[Part]:
@@ -182,10 +215,21 @@ def _there_is(fields: Sequence[Field]) -> str:
     )
 
 
+def usual_table(fields: Sequence[Field], rows: Iterable[Facts], now_s: float) -> Listing:
+    """The table of those fields that are columns of it; nodes that one sentence holds for are folded."""
+    columns = [field for field in fields if field.column]
+    table = Listing(*(field.column for field in columns))
+    if any(field.folded for field in fields):
+        table.together = nodes_text
+    for row in rows:
+        table.add_row(*(field.usual(row, now_s) for field in columns))
+    return table
+
+
 def field_options(
     fields: Sequence[Field], variable: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options of a listing, given to the command as one `Chosen`, its parameter `chosen`."""
+    """Options of a listing, given to the command as one `Chosen`, its parameter `chosen`; its help lists the fields."""
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -218,6 +262,10 @@ def field_options(
             ),
         ):
             called = option(called)
+        listed = "\n".join(
+            f"  {'%' + one.letter if one.letter else '':4}{one.name:<16}{one.about}" for one in fields
+        )
+        called.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n\b\nFields:\n{listed}"
         return called
 
     return decorated

@@ -24,8 +24,9 @@ from asad.api.control import DaemonDown, Refused, ask
 from asad.bounded import printable
 from asad.cli import completion
 from asad.cli.listing import Listing
-from asad.cli.listing_fields import Chosen, field_options
-from asad.cli.live_fields import JOB_FIELDS, NODE_FIELDS, beside, why_not
+from asad.cli.listing_fields import Chosen, usual_table
+from asad.cli.listings import listed
+from asad.cli.live_fields import JOB_FIELDS
 from asad.cli.screen import (
     JSON,
     cell_text,
@@ -108,7 +109,7 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
         jobs = rows_of(facts["jobs"], "jobs")
         order = sorted(jobs, key=lambda job: (job.get("state") != "guest", str(job.get("job"))))
         now_s = clock_of(facts["status"])
-        return Group(status_screen(facts["status"], now_s), Text(""), jobs_table(order, now_s))
+        return Group(status_screen(facts["status"], now_s), Text(""), usual_table(JOB_FIELDS, order, now_s))
 
     if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         facts = look()
@@ -150,7 +151,7 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
     show_default=True,
     help="At most so many.",
 )
-@field_options(JOB_FIELDS, "ASACTL_JOBS_FORMAT")
+@listed("jobs")
 @JSON
 def jobs(
     socket_path: str | None,
@@ -175,7 +176,7 @@ def jobs(
     respond(
         as_json,
         {"jobs": found, "total": total, "now_s": now_s},
-        lambda: chosen.lines(found, now_s) if chosen.parts else [jobs_table(found, now_s)],
+        lambda: chosen.shown(found, now_s, empty="no jobs"),
     )
     if more > 0:
         click.echo(f"{more} more; --limit shows them", err=as_json or bool(chosen.parts))
@@ -184,7 +185,7 @@ def jobs(
 @click.command(short_help="Nodes as the live daemon sees them.")
 @click.argument("sets", metavar="[NODES]...", nargs=-1, shell_complete=completion.nodes)
 @SOCKET
-@field_options(NODE_FIELDS, "ASACTL_NODES_FORMAT")
+@listed("nodes")
 @JSON
 def nodes(sets: tuple[str, ...], socket_path: str | None, chosen: Chosen, as_json: bool) -> None:
     """List nodes, whether their actors answer, who is on them, and why nothing is lent there; of NODES (n[01-16]) these
@@ -204,7 +205,7 @@ def nodes(sets: tuple[str, ...], socket_path: str | None, chosen: Chosen, as_jso
     respond(
         as_json,
         {"nodes": found},
-        lambda: chosen.lines(found, now_s, fold="NodeList") if chosen.parts else [nodes_table(found)],
+        lambda: chosen.shown(found, now_s, empty="no nodes"),
     )
 
 
@@ -379,58 +380,6 @@ def lending_table(lending: Sequence[Facts], now_s: float) -> Listing:
                 _since(pair.get("since_s"), now_s),
                 _percent(pair.get("pace")),
                 _figure(pair.get("happiness")),
-            )
-        )
-    return table
-
-
-def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
-    """Jobs with what was measured of them, and their bars in words."""
-    if not found:
-        return Text("no jobs")
-    table = table_of(
-        *("job", "user*", "state*", "cores>*", "for>", "CPU>", "pressure>", "happiness>"),
-        *("beside", "share>*", "why not?"),
-    )
-    for job in found:
-        since = job.get("start_s") if isinstance(job.get("start_s"), int | float) else job.get("submit_s")
-        table.add_row(
-            *cells(
-                job.get("job"),
-                job.get("user"),
-                job.get("state"),
-                _whole(job.get("cores")),
-                _since(since, now_s),
-                _percent(job.get("cpu_fraction")),
-                _percent(job.get("pressure")),
-                _figure(job.get("happiness")),
-                beside(job),
-                _percent(job.get("share")),
-                why_not(job),
-            )
-        )
-    return table
-
-
-def nodes_table(found: Sequence[Facts]) -> RenderableType:
-    """Nodes with their bars in words."""
-    if not found:
-        return Text("no nodes")
-    table = table_of("node", "cores>*", "actor*", "heard>", "cgroup>", "jobs", "guests", "lent>", "why not?")
-    table.together = nodes_text
-    for node in found:
-        age = node.get("report_age_s")
-        table.add_row(
-            *cells(
-                node.get("node"),
-                _whole(node.get("cores")),
-                "answers" if node.get("actor") else "silent",
-                f"{age:.0f} s ago" if _known(age) else None,
-                _whole(node.get("cgroup")),
-                node.get("jobs"),
-                node.get("guests"),
-                _percent(node.get("lent")),
-                f"lends nothing: {node['bar']}" if node.get("bar") else "",
             )
         )
     return table

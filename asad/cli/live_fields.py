@@ -68,6 +68,12 @@ def _limit_s(job: Facts, now_s: float) -> float | None:
     return number("time_limit_s")(job, now_s) if start_s is None or end_s is None else end_s - start_s
 
 
+def _age_s(job: Facts, now_s: float) -> float | None:
+    since_s = number("start_s")(job, now_s)
+    since_s = number("submit_s")(job, now_s) if since_s is None else since_s
+    return None if since_s is None else max(0.0, now_s - since_s)
+
+
 def _left_s(job: Facts, now_s: float) -> float | None:
     limit_s = _limit_s(job, now_s)
     return None if limit_s is None else limit_s - _used_s(job, now_s)
@@ -90,67 +96,112 @@ def percent(value: float) -> str:
     return f"{value * 100:.0f}%"
 
 
-def _figure(value: float) -> str:
+def spaced_percent(value: float) -> str:
+    return f"{value * 100:.0f} %"
+
+
+def figure(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _whole(value: float) -> str:
+def whole(value: float) -> str:
     return f"{value:.0f}"
 
 
+def thousands(value: float) -> str:
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def share_of(name: str, heading: str, about: str, key: str, column: str) -> Field:
+    """A fraction, in per cent."""
+    return Field(name, heading, about, number(key), "", percent, column, spaced_percent)
+
+
+def cores_of(key: str, letter: str, column: str = "cores>*") -> Field:
+    return Field("NumCPUs", "CPUS", "Number of its cores.", number(key), letter, whole, column, thousands)
+
+
 JOB_FIELDS = (
-    Field("JobID", "JOBID", "Number of the job.", text("job"), "i"),
+    Field("JobID", "JOBID", "Number of the job.", text("job"), "i", column="job"),
     Field("Name", "NAME", "Its name.", text("name"), "j"),
-    Field("UserName", "USER", "Its owner.", text("user"), "u"),
+    Field("UserName", "USER", "Its owner.", text("user"), "u", column="user*"),
+    Field("Partition", "PARTITION", "Its partition, or those where it waits.", text("partition"), "P"),
+    Field("Role", "ROLE", "waiting, offered, running or guest.", text("state"), column="state*"),
     Field("StateCompact", "ST", "PD or R, as Slurm sees it.", _state(True), "t"),
     Field("State", "STATE", "PENDING or RUNNING, as Slurm sees it.", _state(False), "T"),
+    cores_of("cores", "C"),
+    Field("NumNodes", "NODES", "Number of its nodes.", number("node_count"), "D", whole),
+    Field("Age", "AGE", "Since its start; of one that waits, since it came.", _age_s, "", duration, "for>"),
     Field("TimeUsed", "TIME", "Since its start.", _used_s, "M", duration),
     Field("TimeLimit", "TIME_LIMIT", "Its limit, as it was extended.", _limit_s, "l", duration),
     Field("TimeLeft", "TIME_LEFT", "What is left of the limit.", _left_s, "L", duration),
-    Field("NumNodes", "NODES", "Number of its nodes.", number("node_count"), "D", _whole),
-    Field("NumCPUs", "CPUS", "Number of its cores.", number("cores"), "C", _whole),
     Field("NodeList", "NODELIST", "Its nodes, folded.", names("nodes"), "N", nodes_text),
     Field("ReasonList", "NODELIST(REASON)", "Its nodes, or why it is no guest.", _reason, "R"),
     Field("SubmitTime", "SUBMIT_TIME", "When it was submitted.", number("submit_s"), "V", date_text),
     Field("StartTime", "START_TIME", "When it started.", number("start_s"), "S", date_text),
     Field("EndTime", "END_TIME", "When its limit ends.", number("limit_end_s"), "e", date_text),
-    Field("Role", "ROLE", "waiting, offered, running or guest.", text("state")),
-    Field("Host", "HOST", "The host of a guest that is one of a pair.", text("host")),
-    Field("Beside", "BESIDE", "Host, needs or gifts in words.", lambda job, now_s: beside(job)),
-    Field("Share", "SHARE", "Share of its host, or that it lends.", number("share"), text=percent),
-    Field("CPUUse", "CPU", "Part of its cores that it uses.", number("cpu_fraction"), text=percent),
+    share_of("CPUUse", "CPU", "Part of its cores that it uses.", "cpu_fraction", "CPU>"),
+    share_of("Pressure", "PRESSURE", "Part of the time in which it waited for CPU.", "pressure", "pressure>"),
     Field(
-        "Pressure",
-        "PRESSURE",
-        "Part of the time in which it waited for CPU.",
-        number("pressure"),
-        text=percent,
+        "Happiness", "HAPPINESS", "Happiness (ASAx, eq. 1).", number("happiness"), "", figure, "happiness>"
     ),
-    Field("Pace", "PACE", "Its speed as part of that alone.", number("pace"), text=percent),
-    Field("Happiness", "HAPPINESS", "Happiness (ASAx, eq. 1).", number("happiness"), text=_figure),
+    Field("Host", "HOST", "The host of a guest that is one of a pair.", text("host")),
+    Field("Beside", "BESIDE", "Host, needs or gifts in words.", lambda job, _: beside(job), column="beside"),
+    share_of("Share", "SHARE", "Share of its host, or that it lends.", "share", "share>*"),
+    share_of("Pace", "PACE", "Its speed as part of that alone.", "pace", ""),
     Field("Extended", "EXTENDED", "By how much its limit was extended.", number("extended_s"), text=duration),
-    Field("Why", "WHY", "Why it lends nothing or is no guest.", lambda job, now_s: why_not(job) or None),
+    Field(
+        "Why",
+        "WHY",
+        "Why it lends nothing or is no guest.",
+        lambda job, _: why_not(job) or None,
+        column="why not?",
+    ),
 )
 NODE_FIELDS = (
     Field(
-        "NodeList", "NODELIST", "Nodes, folded where all else is alike.", lambda n, _: [str(n["node"])], "N"
+        "NodeList",
+        "NODELIST",
+        "Nodes, folded where all else is alike.",
+        lambda n, _: [str(n["node"])],
+        "N",
+        folded=True,
     ),
-    Field("NodeHost", "HOSTNAMES", "Its name.", text("node"), "n"),
-    Field("CPUs", "CPUS", "Number of its cores.", number("cores"), "c", _whole),
+    Field("NodeHost", "HOSTNAMES", "Its name.", text("node"), "n", column="node"),
+    Field("Partition", "PARTITION", "Its partitions.", names("partitions"), "P", ",".join),
+    Field("StateLong", "STATE", "As scontrol show node has it: IDLE+DRAIN.", text("state"), "T"),
+    Field("CPUs", "CPUS", "Number of its cores.", number("cores"), "c", whole, "cores>*", thousands),
     Field(
         "Memory", "MEMORY", "Its memory, in MiB.", number("memory_bytes"), "m", lambda b: f"{b / 2**20:.0f}"
     ),
-    Field("CPUsIdle", "IDLE", "Cores that no job has.", number("idle_cores"), text=_whole),
+    Field("CPUsIdle", "IDLE", "Cores that no job has.", number("idle_cores"), text=whole),
     Field(
         "Actor",
         "ACTOR",
         "Whether its node actor answers.",
         lambda n, _: "answers" if n.get("actor") else "silent",
+        column="actor*",
     ),
-    Field("Heard", "HEARD", "Seconds since the actor's last report.", number("report_age_s"), text=_whole),
-    Field("CGroup", "CGROUP", "Version of its cgroups.", number("cgroup"), text=_whole),
-    Field("Jobs", "JOBS", "Jobs that have cores there.", names("jobs"), text=",".join),
-    Field("Guests", "GUESTS", "Guests there.", names("guests"), text=",".join),
-    Field("Lent", "LENT", "Part of its cores that is lent.", number("lent"), text=percent),
-    Field("Why", "WHY", "Why nothing is lent there.", text("bar")),
+    Field(
+        "Heard",
+        "HEARD",
+        "Seconds since the actor's last report.",
+        number("report_age_s"),
+        "",
+        whole,
+        "heard>",
+        lambda age_s: f"{age_s:.0f} s ago",
+    ),
+    Field("CGroup", "CGROUP", "Version of its cgroups.", number("cgroup"), "", whole, "cgroup>"),
+    Field("Jobs", "JOBS", "Jobs that have cores there.", names("jobs"), "", ",".join, "jobs", list),
+    Field("Guests", "GUESTS", "Guests there.", names("guests"), "", ",".join, "guests", list),
+    share_of("Lent", "LENT", "Part of its cores that is lent.", "lent", "lent>"),
+    Field(
+        "Why",
+        "WHY",
+        "Why nothing is lent there.",
+        text("bar"),
+        column="why not?",
+        brief=lambda bar: f"lends nothing: {bar}",
+    ),
 )

@@ -8,9 +8,9 @@ import click
 from rich.console import RenderableType
 
 from asad.bounded import printable
-from asad.cli.explain import log_name
-from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
-from asad.cli.times import at
+from asad.cli.listing_fields import Chosen, Facts
+from asad.cli.listings import listed
+from asad.cli.screen import JSON, STORE, YES, counted, respond
 from asad.store.records import RunRecord
 from asad.store.store import Store
 
@@ -19,6 +19,7 @@ from asad.store.store import Store
 
 @click.group(invoke_without_command=True)
 @STORE
+@listed("runs")
 @JSON
 @click.option(
     "--limit",
@@ -28,7 +29,7 @@ from asad.store.store import Store
     help="At most so many, newest first.",
 )
 @click.pass_context
-def runs(context: click.Context, store_url: str | None, as_json: bool, limit: int) -> None:
+def runs(context: click.Context, store_url: str | None, as_json: bool, limit: int, chosen: Chosen) -> None:
     """List the stored runs, or remove some (`rm`, `prune`).
 
     `killed` is a run whose process went away; what it had decided up to its last checkpoint can be read.
@@ -37,9 +38,9 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
     if context.invoked_subcommand is not None:
         return
     with Store.open(store_url, create=False) as store:
-        records = store.runs(limit)
+        found = chosen.ordered([record.to_json() for record in store.runs(limit)])
         place = str(store)
-    respond(as_json, {"runs": [record.to_json() for record in records]}, lambda: _listed(records, place))
+    respond(as_json, {"runs": found}, lambda: _listed(chosen, found, place))
 
 
 @runs.command("rm", short_help="Remove runs.")
@@ -92,30 +93,11 @@ def _remove(store: Store, records: Sequence[RunRecord], yes: bool, force: bool, 
     respond(as_json, {"removed": removed, "decisions": decisions}, lambda: [f"removed {what}"], indent=None)
 
 
-def _listed(records: Sequence[RunRecord], place: str) -> Iterator[RenderableType]:
-    if not records:
-        yield f"{printable(place)} holds no runs yet; `asactl replay LOG` makes some"
-        return
-    table = table_of(
-        "id>", "when", "kind", "log", "policy*", "state*", "decisions>", "response>", "losers>"
-    )  # a live one has no log
-    for record in records:
-        response, losers = record.metrics.get("response_mean_s"), record.metrics.get("losers")
-        when = at(record.started_at)
-        table.add_row(
-            *cells(
-                record.id,
-                f"{when:%Y-%m-%d %H:%M}" if when else None,
-                record.kind,
-                log_name(record),
-                record.policy,
-                record.state,
-                f"{record.decisions:,}".replace(",", " "),
-                duration(response) if isinstance(response, int | float) else None,
-                losers if isinstance(losers, int) else None,
-            )
-        )
-    yield table
-    for record in records:
-        if record.failure:
-            yield f"run {record.id} {record.state}: {printable(record.failure)}"
+def _listed(chosen: Chosen, found: Sequence[Facts], place: str) -> Iterator[RenderableType]:
+    yield from chosen.shown(
+        found, empty=f"{printable(place)} holds no runs yet; `asactl replay LOG` makes some"
+    )
+    if not chosen.parts:
+        for one in found:
+            if one["failure"]:
+                yield f"run {one['id']} {one['state']}: {printable(str(one['failure']))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from rich.text import Text
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import listed
 from asad.cli.live import (
     SOCKET,
     clock_of,
@@ -37,7 +39,7 @@ from asad.model import HOUSE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from asad.admit.sow.infer import Calibration, Inferred, Recurring
+    from asad.admit.sow.infer import Calibration, Inferred
 
 BAR = 32
 """Columns of the widest bar of a menu."""
@@ -89,6 +91,7 @@ def sow() -> None:
     "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: found from its first line]."
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines of the log.")
+@listed("sow infer")
 @JSON
 def infer(
     log: str | None,
@@ -100,6 +103,7 @@ def infer(
     columns: str | None,
     delimiter: str | None,
     skip_bad: bool,
+    chosen: Chosen,
     as_json: bool,
 ) -> None:
     """Find jobs of one user, name, number of cores and gres that keep a period in LOG (as `asactl replay` reads it).
@@ -126,24 +130,37 @@ def infer(
     dues = [one.next_due_s(as_of_s) for one in shown]
     announced = [one.announce(due_s, value_per_core_hour) for one, due_s in zip(shown, dues, strict=True)]
 
-    def view() -> dict[str, Any]:
-        return {
-            "log": place,
-            "as_of_s": as_of_s,
-            "jobs": found.jobs,
-            "recurring_jobs": found.covered_jobs,
-            "recurring_core_share": found.covered_core_s / found.core_s if found.core_s else None,
-            "rejected": found.rejected,
-            "calibration": found.calibration.to_json(),
-            "recurring": [
-                one.to_json() | {"next_due_s": due_s, "statement": statement.to_json()}
-                for one, due_s, statement in zip(shown, dues, announced, strict=True)
-            ],
-        }
+    rows = chosen.ordered(
+        [
+            one.to_json() | {"next_due_s": due_s, "statement": statement.to_json()}
+            for one, due_s, statement in zip(shown, dues, announced, strict=True)
+        ]
+    )
+    plain = {
+        "log": place,
+        "as_of_s": as_of_s,
+        "jobs": found.jobs,
+        "recurring_jobs": found.covered_jobs,
+        "recurring_core_share": found.covered_core_s / found.core_s if found.core_s else None,
+        "rejected": found.rejected,
+        "calibration": found.calibration.to_json(),
+        "recurring": rows,
+    }
+
+    def view() -> Iterator[Any]:
+        table = chosen.shown(rows, most=MOST_SHOWN)
+        if chosen.parts:
+            yield from table
+            return
+        yield from _inferred(found)
+        if shown:
+            yield from (Text(""), *table, Text(""))
+            yield from _calibration(sum((one.calibration for one in shown[1:]), shown[0].calibration))
+        yield from more
 
     absent = "the log has no users, without whom no job is known again; write it with the column User"
     more = [absent] if "user" in recorded.absent else []
-    respond(as_json, view, lambda: [*_inferred(found, shown, dues), *more], indent=1)
+    respond(as_json, plain, view, indent=1)
     if out is None:
         return
     writable = [
@@ -159,7 +176,7 @@ def infer(
         notes,
     )
     _write("--out", out, text)
-    if not as_json:
+    if not as_json and not chosen.parts:
         click.echo(
             f"\n{len(writable)} statements: {printable(str(out))}. Edit it, then asactl sow submit it."
         )
@@ -170,18 +187,6 @@ def _write(option: str, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise AsadError(f"{option} {path}: {error.strerror}; name a file that can be written") from None
-
-
-def _rows(
-    heads: Sequence[str], rows: Sequence[Any], row_of: Callable[[Any], Sequence[Any]], more: str = "more"
-) -> Iterator[Any]:
-    """A table of the first of the rows, and how many there are besides."""
-    table = table_of(*heads)
-    for row in rows[:MOST_SHOWN]:
-        table.add_row(*cells(*row_of(row)))
-    yield table
-    if len(rows) > MOST_SHOWN:
-        yield Text(f"… {len(rows) - MOST_SHOWN} {more}; --json shows them")
 
 
 def _log_of_newest_replay(store_url: str | None) -> str:
@@ -204,7 +209,7 @@ def due_text(due_s: float) -> str:
     return f"{due_s:.0f}"
 
 
-def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> Iterator[Any]:
+def _inferred(found: Inferred) -> Iterator[Any]:
     share = f"{found.covered_core_s / found.core_s:.1%}" if found.core_s else "none"
     yield Text(
         f"{found.jobs} jobs; {found.covered_jobs} of them ({share} of the core-hours) are runs of "
@@ -212,33 +217,6 @@ def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> I
     )
     for why, number in sorted(found.rejected.items()):
         yield Text(f"  {number} groups of jobs are not recurring: {why}")
-    if not shown:
-        return
-    yield Text("")
-    heads = (
-        "user",
-        "job*",
-        "cores>",
-        "runs>",
-        "every>",
-        "arrives (10 %, 50 %, 90 %)>",
-        "runs for>",
-        "next due",
-    )
-
-    def row_of(pair: tuple[Recurring, float]) -> Sequence[Any]:
-        one, due_s = pair
-        facts: Mapping[str, Any] = one.to_json()
-        at, takes = facts["offset_quantiles_s"], facts["duration_quantiles_s"]
-        arrives = " ".join(duration(at[k], sign=True) for k in (0, 2, 4))
-        runs = " ".join(duration(takes[k]) for k in (0, 2, 4))
-        period = duration(one.rhythm.period_s)
-        size = f"{one.cores}, {one.gres}" if one.gres else one.cores
-        return one.user, one.name, size, one.runs, period, arrives, runs, moment(due_s)
-
-    yield from _rows(heads, list(zip(shown, dues, strict=True)), row_of)
-    yield Text("")
-    yield from _calibration(sum((one.calibration for one in shown[1:]), shown[0].calibration))
 
 
 def _calibration(total: Calibration) -> Iterator[Any]:
@@ -422,7 +400,12 @@ def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str
         bar = "" if most <= 0 else "█" * max(1, round(BAR * price / most))
         return start, f"{price:.4g}", bar, f"{row['failure']:.1%}"
 
-    yield from _rows(("start", "price>", "", "fails>"), rows, row_of, "more starts")
+    table = table_of("start", "price>", "", "fails>")
+    for row in rows[:MOST_SHOWN]:
+        table.add_row(*cells(*row_of(row)))
+    yield table
+    if len(rows) > MOST_SHOWN:
+        yield Text(f"… {len(rows) - MOST_SHOWN} more starts; --json shows them")
 
 
 def _size(facts: Mapping[str, Any]) -> str:
@@ -459,8 +442,9 @@ def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str,
 @sow.command(short_help="Statements, their jobs, and what became of them.")
 @click.argument("statement", required=False, type=click.IntRange(1), metavar="[NUMBER]")
 @SOCKET
+@listed("sow status")
 @JSON
-def status(statement: int | None, socket_path: str | None, as_json: bool) -> None:
+def status(statement: int | None, socket_path: str | None, chosen: Chosen, as_json: bool) -> None:
     """List open statements, those that were over last, and the last few that were declined; of one NUMBER show all.
 
     Values and prices are its owner's.
@@ -473,15 +457,21 @@ def status(statement: int | None, socket_path: str | None, as_json: bool) -> Non
             raise UsageError(
                 f"there is no statement {statement}, or it was over long ago; asactl sow ledger has its line"
             )
+    rows = chosen.ordered(rows, clock_of(facts))
+    whole = statement is not None and not chosen.parts
     respond(
         as_json,
         {**facts, "statements": rows},
-        lambda: _status(facts, rows) if statement is None else map(printable, story(rows[0])),
+        lambda: map(printable, story(rows[0])) if whole else _status(facts, rows, chosen),
         indent=1,
     )
 
 
-def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], chosen: Chosen) -> Iterator[Any]:
+    table = chosen.shown(rows, clock_of(facts), most=MOST_SHOWN)
+    if chosen.parts:
+        yield from table
+        return
     counts = facts.get("counts") or {}
     view = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     yield Text(
@@ -489,28 +479,8 @@ def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
             f"{facts.get('policy')}, rounds of {duration(facts.get('round_s') or 0.0)}: {view or 'nothing stated'}"
         )
     )
-    if not rows:
-        return
-    yield Text("")
-    now_s = clock_of(facts)
-    heads = ("number>", "owner*", "job name", "job*", "state*", "cores>", "comes", "starts>", "pays>")
-
-    def row_of(row: Mapping[str, Any]) -> Sequence[Any]:
-        starts = row.get("started_s") or row.get("start_s")
-        pays = row.get("paid") if row.get("paid") is not None else row.get("expected_payment")
-        return (
-            row.get("statement"),
-            row.get("owner"),
-            row.get("name") or None,
-            row.get("job"),
-            row.get("state"),
-            row.get("cores"),
-            moment(row.get("due_s") or 0.0),
-            None if starts is None else duration(starts - now_s, sign=True),
-            None if pays is None else f"{pays:.4g}",
-        )
-
-    yield from _rows(heads, rows, row_of)
+    if rows:
+        yield from (Text(""), *table)
 
 
 def story(view: Mapping[str, Any]) -> Iterator[str]:
@@ -550,9 +520,15 @@ def story(view: Mapping[str, Any]) -> Iterator[str]:
 )
 @click.option("--lines", is_flag=True, help="Show each line, not only the balances.")
 @SOCKET
+@listed("sow ledger")
 @JSON
 def ledger(
-    store_url: str | None, days: float | None, lines: bool, socket_path: str | None, as_json: bool
+    store_url: str | None,
+    days: float | None,
+    lines: bool,
+    socket_path: str | None,
+    chosen: Chosen,
+    as_json: bool,
 ) -> None:
     """Show balances by account: owners pay, the house is paid, in the site's unit of value, which is no money.
 
@@ -570,11 +546,16 @@ def ledger(
             facts: Mapping[str, Any] = stated.ledger(store, None, None, since_s)
     else:
         facts = ask(control_socket(socket_path), "sow-ledger")
-    respond(as_json, facts, lambda: _ledger(facts, lines), indent=1)
+    facts = {**facts, "entries": chosen.ordered(rows_of(facts, "entries"))}
+    respond(as_json, facts, lambda: _ledger(facts, lines, chosen), indent=1)
 
 
-def _ledger(facts: Mapping[str, Any], lines: bool) -> Iterator[Any]:
-    balances, entries = rows_of(facts, "balances"), rows_of(facts, "entries")
+def _ledger(facts: Mapping[str, Any], lines: bool, chosen: Chosen) -> Iterator[Any]:
+    balances = rows_of(facts, "balances")
+    entries = [entry for entry in rows_of(facts, "entries") if entry["account"] != HOUSE]
+    if chosen.parts:
+        yield from chosen.shown(entries)
+        return
     if not balances:
         yield Text("no statement has been charged yet")
         return
@@ -589,12 +570,6 @@ def _ledger(facts: Mapping[str, Any], lines: bool) -> Iterator[Any]:
     if not lines:
         return
     yield Text("")
-    table = table_of("time", "statement>*", "job", "account*", "what*", "amount>")
-    for one in [entry for entry in entries if entry["account"] != HOUSE][-MOST_SHOWN:]:
-        amount = f"{one['amount']:+.6f}"
-        table.add_row(
-            *cells(moment(one["time_s"]), one["statement"], one["job"], one["account"], one["what"], amount)
-        )
-    yield table
-    if len(entries) > 2 * MOST_SHOWN:
+    yield from chosen.shown(entries[-MOST_SHOWN:])
+    if len(entries) > MOST_SHOWN:
         yield Text("… the newest are shown; --json shows all")

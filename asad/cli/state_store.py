@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from asad.bounded import printable
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import listed, mebibytes
 from asad.cli.live import daemon_store
-from asad.cli.screen import JSON, YES, cells, counted, respond, table_of
+from asad.cli.screen import JSON, YES, counted, respond
 from asad.errors import UsageError
 from asad.report.terminal import terminal_console
 from asad.store import erasure, exporting, upkeep
@@ -46,11 +47,6 @@ def _progress(what: str) -> Iterator[Callable[[int, int], object]]:
         yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
 
 
-def mib(size: int | None) -> str:
-    """Bytes as people read them."""
-    return "-" if size is None else f"{size / 2**20:,.1f} MiB".replace(",", " ")
-
-
 @click.group("store", short_help="Size, export, backup and upkeep of the state store.")
 def store() -> None:
     """Look after the state store: how large it is, rows for other programs, a copy, space, and one user erased.
@@ -64,22 +60,16 @@ def store() -> None:
 
 @store.command(short_help="Rows and bytes, table by table.")
 @STORE
+@listed("store size")
 @JSON
-def size(store_url: str | None, as_json: bool) -> None:
+def size(store_url: str | None, chosen: Chosen, as_json: bool) -> None:
     """Print how many rows each table has and what it takes on the disk, with its indexes; reads the whole file."""
     with _opened(store_url) as opened:
-        found, whole, place = upkeep.sizes(opened), upkeep.total_bytes(opened), str(opened)
-    plain = {"store": place, "bytes": whole, "tables": [asdict(one) for one in found]}
-    respond(as_json, plain, lambda: _sizes(found, whole, place))
-
-
-def _sizes(found: Sequence[upkeep.TableSize], whole: int, place: str) -> Iterator[RenderableType]:
-    table = table_of("table", "rows>", "size>", "bytes a row>")
-    for one in found:
-        each = f"{one.bytes / one.rows:.0f}" if one.bytes and one.rows else None
-        table.add_row(*cells(one.table, f"{one.rows:,}".replace(",", " "), mib(one.bytes), each))
-    yield table
-    yield f"{printable(place)}: {mib(whole)} on the disk"
+        found = chosen.ordered([asdict(one) for one in upkeep.sizes(opened)])
+        whole, place = upkeep.total_bytes(opened), str(opened)
+    sums = [] if chosen.parts else [f"{printable(place)}: {mebibytes(whole)} on the disk"]
+    plain = {"store": place, "bytes": whole, "tables": found}
+    respond(as_json, plain, lambda: [*chosen.shown(found), *sums])
 
 
 # ------------------------------------------------------------------------------------------------------- export
@@ -232,7 +222,9 @@ def backup(path: Path, store_url: str | None, as_json: bool) -> None:
     respond(
         as_json,
         {"store": place, "file": str(path), "bytes": written},
-        lambda: [f"{printable(place)} is backed up to {printable(str(path))} ({mib(written)}), checked"],
+        lambda: [
+            f"{printable(place)} is backed up to {printable(str(path))} ({mebibytes(written)}), checked"
+        ],
     )
 
 
@@ -251,7 +243,7 @@ def vacuum(store_url: str | None, as_json: bool) -> None:
     respond(
         as_json,
         {"store": place, "bytes_before": before, "bytes_after": after},
-        lambda: [f"{printable(place)}: {mib(before)} before, {mib(after)} after"],
+        lambda: [f"{printable(place)}: {mebibytes(before)} before, {mebibytes(after)} after"],
     )
 
 

@@ -16,6 +16,8 @@ from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import listed
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
 from asad.cli.screen import JSON, cells, duration, respond, table_of
 from asad.errors import UsageError
@@ -341,9 +343,15 @@ def cancel(job: str, socket_path: str | None, as_json: bool) -> None:
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
 @click.option("--user", metavar="NAME", help="Only this user's.")
 @SOCKET
+@listed("tasks")
 @JSON
 def tasks(
-    job: str | None, state: str | None, user: str | None, socket_path: str | None, as_json: bool
+    job: str | None,
+    state: str | None,
+    user: str | None,
+    socket_path: str | None,
+    chosen: Chosen,
+    as_json: bool,
 ) -> None:
     """List the jobs that were submitted to Mesos and the last that have ended; of JOB alone, its tasks too."""
     facts = ask(control_socket(socket_path), "tasks", job=job or "")
@@ -352,34 +360,16 @@ def tasks(
         for one in rows_of(facts, "jobs")
         if state in (None, one.get("state")) and user in (None, (one.get("spec") or {}).get("user"))
     ]
-    respond(as_json, {"jobs": found}, lambda: _listed(found, clock_of(facts), of_one=bool(job)))
-
-
-def _listed(found: Sequence[Mapping[str, Any]], now_s: float, of_one: bool) -> Iterator[RenderableType]:
-    if not found:
-        yield "no jobs"
-        return
-    table = table_of("job", "name", "user*", "state*", "tasks>", "for>", "why?")
-    for one in found:
-        spec = one.get("spec") or {}
-        since = one.get("start_s") if isinstance(one.get("start_s"), int | float) else one.get("submit_s")
-        ended = one.get("end_s") if isinstance(one.get("end_s"), int | float) else None
-        took = (ended or now_s) - since if isinstance(since, int | float) else None
-        running = sum(1 for task in one.get("tasks") or [] if task.get("exit") is None)
-        table.add_row(
-            *cells(
-                one.get("job"),
-                spec.get("name") or spec.get("origin"),
-                spec.get("user"),
-                one.get("state"),
-                f"{running}/{sum(group.get('tasks', 0) for group in spec.get('groups') or [])}",
-                None if took is None else duration(max(0.0, took)),
-                one.get("why") or "",
-            )
-        )
-    yield table
-    if of_one:
-        yield from _tasks_of(found[0])
+    found = chosen.ordered(found, now_s := clock_of(facts))
+    more = found if job and not chosen.parts else []
+    respond(
+        as_json,
+        {"jobs": found},
+        lambda: [
+            *chosen.shown(found, now_s, empty="no jobs"),
+            *(part for one in more for part in _tasks_of(one)),
+        ],
+    )
 
 
 @click.command(short_help="End the Mesos framework with all its tasks.")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from rich.console import RenderableType
 
 from asad.bounded import printable
+from asad.cli.listing_fields import Chosen
+from asad.cli.listings import listed
 from asad.cli.output import require_folder
-from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
-from asad.cli.times import moment
+from asad.cli.screen import JSON, STORE, YES, counted, duration, respond
 from asad.errors import AsadError, UsageError
 from asad.report.terminal import terminal_console
 from asad.store import sweeps
@@ -342,12 +342,14 @@ def _answer(results: Sequence[sweeps.SweepResult], report: Path | None, as_json:
 
 @sweep.command("list", short_help="List the sweeps in the store.")
 @STORE
+@listed("sweep list")
 @JSON
-def list_command(store_url: str | None, as_json: bool) -> None:
+def list_command(store_url: str | None, chosen: Chosen, as_json: bool) -> None:
     """List the sweeps in the store, the newest first."""
     with Store.open(store_url, create=False) as store:
-        found = [_summary(sweeps.results(store, name)) for name in sweeps.names(store)]
-    respond(as_json, {"sweeps": found}, lambda: _listed(found))
+        found = chosen.ordered([_summary(sweeps.results(store, name)) for name in sweeps.names(store)])
+    empty = "the store holds no sweeps yet; `asactl sweep run` makes some"
+    respond(as_json, {"sweeps": found}, lambda: chosen.shown(found, empty=empty))
 
 
 def _summary(results: Sequence[sweeps.SweepResult]) -> dict[str, Any]:
@@ -364,16 +366,6 @@ def _summary(results: Sequence[sweeps.SweepResult]) -> dict[str, Any]:
         "failed": sum(one.state == "failed" for one in results),
         "ended_at": max(one.ended_at for one in results),
     }
-
-
-def _listed(found: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
-    if not found:
-        yield "the store holds no sweeps yet; `asactl sweep run` makes some"
-        return
-    table = table_of("sweep", "logs>", "configurations>", "seeds>", "tasks>", "done>", "failed>", "newest")
-    for one in found:
-        table.add_row(*cells(*(moment(value) if key == "ended_at" else value for key, value in one.items())))
-    yield table
 
 
 @sweep.command("show", short_help="Show what a sweep came to.")

@@ -180,6 +180,14 @@ def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tup
     )
 
 
+def _partitions_of(workload: Workload) -> Mapping[int, str]:
+    """The same of all jobs, without their QOS."""
+    code, names = workload.partition, workload.partitions
+    if code is None:
+        return {}
+    return _ByRow(code, lambda code: (code >= 0) & (code < len(names)), lambda row: names[code[row]])
+
+
 def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start_alone: Floats) -> Jobs:
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
@@ -330,7 +338,7 @@ class RecordedCluster:
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
             self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
-        self._names = _names_of(workload)
+        self._names, self._partitions = _names_of(workload), _partitions_of(workload)
         self._classes = _classes_of(workload, job["state"]) if admission else {}
         # without admission there are no tasks; who defers is asad, since a log knows no begin times of users
         self._deferred = _ByRow(task["begin"], lambda begin_s: ~np.isnan(begin_s), lambda row: math.nan)
@@ -390,6 +398,7 @@ class RecordedCluster:
             whole_nodes=False,
             widened=self._widened,
             names=self._names,
+            partitions=self._partitions,
         )
 
     def _see_hints(self) -> None:

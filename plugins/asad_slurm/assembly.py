@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from asad_slurm.measures import measure, samples_of
 from asad_slurm.nodes import Nodes
 from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
-from asad_slurm.rows import Names
+from asad_slurm.rows import Texts
 from asad_slurm.settings import Settings
 from asad_slurm.tres_table import TresTable
 from asad_slurm.undo import BEGIN
@@ -118,7 +119,9 @@ class Assembly:
             lends_free_cores=settings.share_users in ("as-slurm", "any"),
             whole_nodes=False,
             widened=widened(node_bar, actors),
-            names=Names(rows),
+            names=Texts(rows, attrgetter("name")),
+            partitions=Texts(rows, attrgetter("partition")),
+            node_states=[node.state for node in self._nodes.records],
             tres=self._tres.shown(self._nodes.records, table.licences),
         )
 

@@ -137,6 +137,8 @@ class NodeRecord(NamedTuple):
     partitions: tuple[str, ...]
     features: frozenset[str]
     gres: Amounts = ()
+    state: str = ""
+    """As `scontrol show node` has it: `IDLE+DRAIN`."""
 
 
 # ------------------------------------------------------------------------------------------------------------- jobs
@@ -354,6 +356,7 @@ def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
                 tuple(dict.fromkeys((*known, *_listed(partitions)))),
                 frozenset(_listed(features)),
                 _gres(gres),
+                clean("+".join(state.upper() for state in states if state)),
             )
     return list(nodes.values())
 

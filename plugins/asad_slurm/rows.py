@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,17 +107,17 @@ class Rows(job_rows.Rows[Extra]):
         self.records.extend([None] * (capacity - len(self.records)))
 
 
-class Names(Mapping[int, str]):
-    """By row, the name that a user gave his job."""
+class Texts(Mapping[int, str]):
+    """By row, one of the texts that Slurm has of a job: the name that its user gave it, or its partition."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, text_of: Callable[[JobRecord], str]) -> None:
+        self._rows, self._text_of = rows, text_of
 
     def __getitem__(self, row: int) -> str:
         record = self._rows.records[row] if 0 <= row < len(self._rows) else None
         if record is None:
             raise KeyError(row)
-        return record.name
+        return self._text_of(record)
 
     def __iter__(self) -> Iterator[int]:
         return (row for row, record in enumerate(self._rows.records) if record is not None)

@@ -27,6 +27,8 @@ from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refuse
 from asad.cli import explain, live
 from asad.cli.asactl import COMMANDS, asactl
 from asad.cli.config import toml_lines
+from asad.cli.listing_fields import usual_table
+from asad.cli.live_fields import JOB_FIELDS, NODE_FIELDS
 from asad.decisions import Cause, CoAllocate, Outcome
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.model import Json
@@ -341,21 +343,21 @@ def on_terminal(columns: int, table: RenderableType) -> list[str]:
 def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_reported_below() -> None:
     job = {"job": "7", "user": "ann", "state": "running", "cores": 4, "start_s": 0.0, "cpu_fraction": 0.5}
     many = [job | {"job": str(7 + k), "host_bar": "it has not run long enough"} for k in range(14)]
-    wide = on_terminal(140, live.jobs_table([job, *many], 60.0))
+    wide = on_terminal(140, usual_table(JOB_FIELDS, [job, *many], 60.0))
     assert wide[0].split()[-5:] == ["happiness", "beside", "share", "why", "not"]
     assert wide[2].endswith("lends nothing: it has not run long enough")
-    middle = on_terminal(90, live.jobs_table([job, *many], 60.0))
+    middle = on_terminal(90, usual_table(JOB_FIELDS, [job, *many], 60.0))
     assert middle[0].split() == ["job", "user", "state", "cores", "for", "CPU", "why", "not"]
-    narrow = on_terminal(60, live.jobs_table([job, *many], 60.0))
+    narrow = on_terminal(60, usual_table(JOB_FIELDS, [job, *many], 60.0))
     assert narrow[0].split() == ["job", "user", "state", "cores", "for", "CPU"]
     assert " ".join(narrow[16:]) == (
         "lends nothing: it has not run long enough: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18 and 2 more"
     )
     full = {"pressure": 0.0, "happiness": 1.9, "host": "57484019", "share": 0.7, "job": "57484010"}
-    closer = on_terminal(80, live.jobs_table([job | full | {"user": "nobody"}], 14_400.0))
+    closer = on_terminal(80, usual_table(JOB_FIELDS, [job | full | {"user": "nobody"}], 14_400.0))
     assert closer[0].endswith("pressure happiness beside   share") and closer[1].endswith(" 57484019  70 %")
     nodes = [{"node": f"n{k}", "cores": 32, "bar": "its actor does not answer"} for k in (1, 2)]
-    below = on_terminal(40, live.nodes_table(nodes))[3:]
+    below = on_terminal(40, usual_table(NODE_FIELDS, nodes, 0.0))[3:]
     assert " ".join(below) == "lends nothing: its actor does not answer: n[1-2]"
 
 

@@ -92,8 +92,10 @@ def test_answers_of_a_daemon_hold_to_their_schemas(
     (job,) = [one for one in found["jobs",]["jobs"] if one["job"] == "1"]
     assert job["nodes"] == ["n1", "n2"] and job["node_count"] == 2
     assert job["submit_iso"].endswith(("Z", "+00:00")) or "T" in job["submit_iso"]
-    listed = CliRunner().invoke(asactl, ["jobs", "-o", "%i %T %N", "--noheader", "-w", "n[2-3]"])
-    assert listed.output == "1 RUNNING n[1-2]\n"
+    listed = CliRunner().invoke(asactl, ["jobs", "-o", "%i %T %P %N", "--noheader", "-w", "n[2-3]"])
+    assert listed.output == "1 RUNNING batch n[1-2]\n"
+    listed = CliRunner().invoke(asactl, ["nodes", "-o", "%N %P %T", "--noheader"])
+    assert listed.output == "n[1-3] batch,guest IDLE\n"
 
 
 def test_answers_without_a_daemon_hold_to_their_schemas(

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli import times
 from asad.cli.asactl import asactl
-from asad.cli.live_fields import JOB_FIELDS, NODE_FIELDS
+from asad.cli.listings import LISTINGS
 from asad.cli.screen import nodes_text
 from asad.cluster.node_names import folded
 from asad.errors import UsageError
@@ -31,6 +31,7 @@ JOBS = [
         "state": "guest",
         "user": "anna.lindqvist",
         "name": f"train-{WIDE}\x1b[2J",
+        "partition": "batch",
         "cores": 1024,
         "nodes": NODES[:8],
         "node_count": 8,
@@ -73,6 +74,8 @@ JOBS = [
 ROWS = [
     {
         "node": node,
+        "partitions": ["batch", "gpu"],
+        "state": "IDLE+DRAIN" if node == "node16" else "MIXED",
         "cores": 128,
         "memory_bytes": 2.0**38,
         "idle_cores": 4,
@@ -178,7 +181,7 @@ ANSWERS: dict[str, Any] = {
         ],
     },
 }
-LISTINGS: dict[tuple[str, ...], list[str]] = {
+NARROW: dict[tuple[str, ...], list[str]] = {
     ("jobs",): ["41400_[1-999%50]", "anna.lindqvist", WIDE, "1 024"],
     ("nodes",): [*NODES, "node[13-16]"],
     ("status",): ["node[13-16]", "41400_[1-999%50]", "anna.lindqvist"],
@@ -221,7 +224,7 @@ def lines(*words: str) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- 80 columns
 
 
-@pytest.mark.parametrize("words", LISTINGS, ids=" ".join)
+@pytest.mark.parametrize("words", NARROW, ids=" ".join)
 def test_listings_fit_eighty_columns_with_their_names_whole(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +233,7 @@ def test_listings_fit_eighty_columns_with_their_names_whole(
     assert max(map(cell_len, shown)) <= 80, [line for line in shown if cell_len(line) > 80]
     assert all(line.isprintable() for line in shown)
     text = "\n".join(shown)
-    assert not [name for name in LISTINGS[words] if name not in text], text
+    assert not [name for name in NARROW[words] if name not in text], text
 
 
 def test_a_row_is_one_line_and_reasons_stand_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,9 +275,10 @@ def test_names_have_twenty_columns_unless_stated_otherwise() -> None:
 
 
 def test_no_field_brings_control_characters_to_a_terminal() -> None:
-    for options, fields in ((("jobs",), JOB_FIELDS), (("nodes",), NODE_FIELDS)):
-        everything = ",".join(f"{field.name}:400" for field in fields)
-        assert all(line.isprintable() for line in lines(*options, "-O", everything))
+    for command in ("jobs", "nodes", "tasks", "admit status", "defer status", "sow status"):
+        everything = ",".join(f"{field.name}:400" for field in LISTINGS[command])
+        shown = lines(*command.split(), "-O", everything)
+        assert len(shown) > 1 and all(line.isprintable() for line in shown)
     assert all(line.isprintable() for line in lines("jobs", "-o", "%i\x1b[2J%j"))
 
 
@@ -294,6 +298,11 @@ def test_nodes_that_are_alike_are_one_line() -> None:
         "node[01-15] answers",
         "node16      silent",
     ]
+    assert lines("nodes", "-o", "%P %12N %T", "--noheader") == [
+        "batch,gpu node[01-15]  MIXED",
+        "batch,gpu node16       IDLE+DRAIN",
+    ]
+    assert lines("jobs", "-o", "%i|%P", "--noheader")[:2] == ["41400_[1-999%50]|batch", "9|N/A"]
     assert len(lines("nodes", "-o", "%n", "--noheader")) == 16
 
 
@@ -313,6 +322,20 @@ def test_a_field_that_does_not_exist_is_an_error_that_lists_those_that_do(words:
     assert isinstance(error, UsageError)
     assert "there is no field" in str(error) and "JobID (%i)" in str(error) and "Happiness" in str(error)
     assert str(error).isprintable()
+
+
+@pytest.mark.parametrize("command", LISTINGS)
+def test_fields_of_a_listing_have_names_and_letters_of_their_own_and_stand_in_its_help(command: str) -> None:
+    fields = LISTINGS[command]
+    assert len({one.name.lower() for one in fields}) == len(fields)
+    letters = [one.letter for one in fields if one.letter]
+    assert len(set(letters)) == len(letters)
+    shown = lines(*command.split(), "--help")
+    assert max(map(cell_len, shown)) <= 80
+    for one in fields:
+        assert any(
+            line.split()[-len(one.about.split()) - 1 :][0] == one.name for line in shown if one.about in line
+        )
 
 
 def test_a_format_can_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
