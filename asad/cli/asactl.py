@@ -105,7 +105,10 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except AsadError as error:
-        click.echo(f"asactl: {error}", err=True)
+        from asad.cli.screen import print_line
+
+        for line in f"asactl: {error}".splitlines():
+            print_line(line, err=True)
         sys.exit(error.exit_status)
     except BrokenPipeError:  # who read has gone, as `head` does
         _drop_stdout()

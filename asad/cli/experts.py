@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,7 +35,10 @@ from asad.report.terminal import terminal_console
 if TYPE_CHECKING:
     from asad.experts.comparing import Comparison
 
-FEATURE_LIST = "\n".join(f"  {one.name:<12} {one.range:<6} {one.meaning}" for one in FEATURES)
+FEATURE_LIST = "\b\nFeatures:\n" + "\n".join(
+    textwrap.fill(f"  {one.name:<16}{one.range:<7}{one.meaning}", 78, subsequent_indent=" " * 25)
+    for one in FEATURES
+)
 FOLDER = click.Path(path_type=Path)
 LEAST_CASES = 100
 """Fewer recorded cases report nothing."""
@@ -100,7 +104,7 @@ def show(names: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
 @experts.command(
     name="eval",
     short_help="Which leaf does a state reach, and why?",
-    epilog="\b\nFeatures:\n" + FEATURE_LIST,
+    epilog=FEATURE_LIST,
 )
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
 @click.option(
@@ -166,7 +170,7 @@ def evaluate(
     respond(as_json, answer, lines)
 
 
-@experts.command(short_help="Learn a tree from history.", epilog="\b\nFeatures:\n" + FEATURE_LIST)
+@experts.command(short_help="Learn a tree from history.", epilog=FEATURE_LIST)
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
@@ -242,9 +246,10 @@ def fit(
     \b
     Examples:
       asactl experts fit --from-store --out learned.toml
-      asactl experts fit --from-store --run 12 --experts /etc/asad/experts --out learned.toml
+      asactl experts fit --from-store --run 12 --out learned.toml
       asactl experts fit --history lent.csv --out learned.toml
-      asactl experts fit --history lent.npz --features cpu,memory_pair --max-depth 3 --out small.toml
+      asactl experts fit --history lent.npz --features cpu,memory_pair \\
+        --max-depth 3 --out small.toml
     """
     from asad.experts.comparing import compare  # these take a second to load
     from asad.experts.fitting import fit as learn

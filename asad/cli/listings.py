@@ -76,7 +76,7 @@ def _text(name: str, key: str, about: str, column: str, letter: str = "") -> Fie
 
 
 def _date(name: str, key: str, about: str, column: str = "", letter: str = "") -> Field:
-    return Field(name, name.upper(), about, number(key), letter, date_text, column, moment)
+    return Field(name, name.upper(), about, number(key), letter, date_text, column, _minutes)
 
 
 def _log(run: Facts, now_s: float) -> str | None:
@@ -86,7 +86,7 @@ def _log(run: Facts, now_s: float) -> str | None:
 
 def _minutes(time_s: float) -> str:
     date = at(time_s)
-    return f"{date:%Y-%m-%d %H:%M}" if date else "-"
+    return f"{date:%Y-%m-%d %H:%M}" if date else moment(time_s)
 
 
 def _tasks(job: Facts, now_s: float) -> str:
@@ -191,7 +191,7 @@ LISTINGS: Mapping[str, tuple[Field, ...]] = {
             number("started_at"),
             "S",
             date_text,
-            "when",
+            "when>",
             _minutes,
         ),
         _date("EndTime", "ended_at", "When it ended.", "", "e"),
@@ -237,10 +237,10 @@ LISTINGS: Mapping[str, tuple[Field, ...]] = {
         Field(
             "RunsFor", "RUNS_FOR", "How long.", _spread("duration_quantiles_s", duration), column="runs for>"
         ),
-        _date("NextDue", "next_due_s", "When it is due next.", "next due"),
+        _date("NextDue", "next_due_s", "When it is due next.", "next due>"),
     ),
     "sow ledger": (
-        _date("Time", "time_s", "When it was charged.", "time"),
+        _date("Time", "time_s", "When it was charged.", "time>")._replace(brief=moment),
         _count("Statement", "statement", "Number of the statement.", "statement>*"),
         JOB,
         _text("Account", "account", "Who pays or is paid.", "account*", "a"),
@@ -254,7 +254,7 @@ LISTINGS: Mapping[str, tuple[Field, ...]] = {
         JOB._replace(column="job*"),
         _text("State", "state", "planned, running, completed and so on.", "state*", "T"),
         cores_of("cores", "C", "cores>"),
-        _date("Due", "due_s", "When the job comes.", "comes"),
+        _date("Due", "due_s", "When the job comes.", "comes>"),
         Field("StartsIn", "STARTS_IN", "From now to its start.", _starts_in, "", signed, "starts>"),
         _date("StartTime", "start_s", "When it starts by its plan.", "", "S"),
         Field(
@@ -283,7 +283,7 @@ LISTINGS: Mapping[str, tuple[Field, ...]] = {
         _count("Tasks", "tasks", "Number of tasks.", "tasks>"),
         _count("Done", "done", "Tasks that are done.", "done>"),
         _count("Failed", "failed", "Tasks that failed.", "failed>"),
-        _date("EndTime", "ended_at", "When the newest ended.", "newest", "e"),
+        _date("EndTime", "ended_at", "When the newest ended.", "newest>", "e"),
     ),
     "tasks": (
         JOB,

@@ -232,7 +232,7 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
     Examples:
       TZ=UTC sacct -aP -S 2024-01-01 -o ALL > log.txt
       asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
-      asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
+      asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,asax
     """
     from asad.cli.output import require_folder, schema_name
 

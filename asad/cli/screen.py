@@ -87,17 +87,17 @@ def print_screen(screen: RenderableType) -> None:
         click.echo(line.rstrip())
 
 
-def print_line(line: str) -> None:
+def print_line(line: str, *, err: bool = False) -> None:
     """A line that is safe to print; what is too long for a terminal goes on below, indented, broken between words."""
-    terminal = terminal_console()
+    terminal = terminal_console(stderr=err)
     width = terminal.width if terminal.is_terminal or "COLUMNS" in os.environ else 0
     if not width or cell_len(line) <= width:
-        click.echo(line)
+        click.echo(line, err=err)
         return
     indent = len(line) - len(line.lstrip()) + 2
     first = Text(line.lstrip()).wrap(terminal, max(20, width - indent))
     for number, part in enumerate(first):
-        click.echo(" " * (indent - (0 if number else 2)) + part.plain.rstrip())
+        click.echo(" " * (indent - (0 if number else 2)) + part.plain.rstrip(), err=err)
 
 
 class Copied(str):

@@ -19,7 +19,7 @@ from asad.bounded import printable
 from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed
 from asad.cli.output import require_folder
-from asad.cli.screen import JSON, STORE, YES, counted, duration, respond
+from asad.cli.screen import JSON, STORE, YES, counted, duration, print_line, respond
 from asad.errors import AsadError, UsageError
 from asad.report.terminal import terminal_console
 from asad.store import sweeps
@@ -165,7 +165,8 @@ def run(
     \b
     Examples:
       asactl sweep run sweep.toml --report sweep.html
-      asactl sweep run --log log.txt --policy slurm,asax,static --seeds 10 --set nodes=16 --set cores=32
+      asactl sweep run --log log.txt --policy slurm,asax --seeds 10 \\
+        --set nodes=16 --set cores=32
     """
     from asad.cli.sweep_tasks import read_sweep
 
@@ -185,7 +186,7 @@ def run(
         skipped = ("done",) if retry_failed else ("done", "failed")
         missing = [task for task in whole.tasks if there.get(task.identity) not in skipped]
         if not quiet:
-            click.echo(_plan(whole, there, len(missing)), err=True)
+            print_line(_plan(whole, there, len(missing)), err=True)
         if missing:
             with hands as those, _progress(len(missing), quiet) as progress:
                 _carry_out(whole, missing, those, store, progress)

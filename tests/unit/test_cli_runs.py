@@ -35,8 +35,11 @@ def outcomes(*decisions: Decision) -> list[Outcome]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
+    return filled(str(tmp_path / "asad.db"))
+
+
+def filled(path: str) -> str:
     """A store with a finished run of `slurm`, one of `asax` that touched jobs, and one that failed."""
-    path = str(tmp_path / "asad.db")
     log = {"path": "/logs/[bold]KTH.swf", "sha256": "ab" * 32}
     with Store.open(path) as store:
         store.begin_run("replay", "slurm", log, {}, {}).finish({"response_mean_s": 100_000.0, "losers": 0})

@@ -44,7 +44,8 @@ def fit(
 
     \b
     Examples:
-      asactl defer fit --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
+      asactl defer fit --log sacct.txt --cores 1024 \\
+        --deferrable share=0.3,window=6h
       asactl defer fit --generate 64 --out /etc/asad/defer
     """
     import numpy as np

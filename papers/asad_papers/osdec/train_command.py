@@ -95,9 +95,10 @@ def train(
     \b
     Examples:
       asactl defer train --generate 512
-      asactl defer train --log trajectories.npz --variant ppo-att --seeds 1 --out try
+      asactl defer train --log trajectories.npz --variant ppo-att --out try
       asactl defer train --generate 640 --variant all --steps 1000000 --seeds 1
-      asactl defer train --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
+      asactl defer train --log sacct.txt --cores 1024 \\
+        --deferrable share=0.3,window=6h
     """
     _need_torch()
     from asad_papers.osdec.rl.recipes import VARIANTS, Data, changed, with_steps
