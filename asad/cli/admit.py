@@ -38,7 +38,12 @@ def admit() -> None:
 @admit.command(short_help="Why was this job admitted or not, and when does it run?")
 @click.argument("job", shell_complete=completion.jobs)
 @click.option(
-    "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest that admitted it]."
+    "--run",
+    "run_id",
+    type=int,
+    metavar="ID",
+    shell_complete=completion.runs,
+    help="Run to look in [default: the newest that admitted it].",
 )
 @STORE
 @SOCKET

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from asad.cli import completion
 from asad.cli.deferral import status
 from asad.cli.papers import WithPapers
 from asad.cli.screen import JSON, respond
@@ -30,7 +31,7 @@ defer.add_command(status)
 
 
 @defer.command(short_help="What a trained network is, and how it was trained.")
-@click.argument("model", default="")
+@click.argument("model", default="", shell_complete=completion.or_file(completion.networks))
 @JSON
 def show(model: str, as_json: bool) -> None:
     """Describe MODEL, the name of one that ships with asad or the path of a .json; without it, list those that ship."""

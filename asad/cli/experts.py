@@ -13,6 +13,7 @@ import numpy as np
 from rich.text import Text
 from rich.tree import Tree
 
+from asad.cli import completion
 from asad.cli.screen import JSON, respond
 from asad.errors import ConfigError, UsageError
 from asad.experts import (
@@ -84,7 +85,9 @@ def check(paths: tuple[Path, ...], as_json: bool) -> None:
 
 
 @experts.command(short_help="Draw experts as trees.")
-@click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
+@click.argument(
+    "names", nargs=-1, metavar="[NAME|PATH]...", shell_complete=completion.or_file(completion.experts)
+)
 @click.option(
     "--experts", "folder", type=FOLDER, help="Folder of the experts [default: those that asad ships]."
 )
@@ -106,7 +109,9 @@ def show(names: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
     short_help="Which leaf does a state reach, and why?",
     epilog=FEATURE_LIST,
 )
-@click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
+@click.argument(
+    "names", nargs=-1, metavar="[NAME|PATH]...", shell_complete=completion.or_file(completion.experts)
+)
 @click.option(
     "--state",
     "assignments",
@@ -189,6 +194,7 @@ def evaluate(
 @click.option(
     "--run",
     "run_ids",
+    shell_complete=completion.runs,
     type=click.IntRange(1),
     multiple=True,
     help="With --from-store: these runs, by `asactl runs` [default: all of the daemon]. May be given several times.",

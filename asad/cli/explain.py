@@ -68,6 +68,7 @@ ADMISSION = {
     "run_id",
     type=int,
     metavar="ID",
+    shell_complete=completion.runs,
     help="This run alone [default: all of the daemon, or the newest finished].",
 )
 @STORE

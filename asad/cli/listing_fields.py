@@ -20,6 +20,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from asad.bounded import printable
+from asad.cli.completion import offered
 from asad.cli.listing import Listing
 from asad.cli.screen import Copied, cell_text, nodes_text
 from asad.errors import UsageError
@@ -231,6 +232,8 @@ def field_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options of a listing, given to the command as one `Chosen`, its parameter `chosen`; its help lists the fields."""
 
+    completed = offered(lambda _: ((field.name, field.about) for field in fields), many=True)
+
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def called(
@@ -249,9 +252,17 @@ def field_options(
                 "--sort",
                 "-S",
                 metavar="FIELDS",
+                shell_complete=completed,
                 help="Sort by these fields (letters or names); - before one: falling.",
             ),
-            click.option("--Format", "-O", "names", metavar="NAMES", help='Fields by name: "jobid:18,name".'),
+            click.option(
+                "--Format",
+                "-O",
+                "names",
+                metavar="NAMES",
+                shell_complete=completed,
+                help='Fields by name: "jobid:18,name".',
+            ),
             click.option(
                 "--format",
                 "-o",

@@ -142,8 +142,14 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
     type=click.Choice(["waiting", "offered", "running", "guest"]),
     help="Only these.",
 )
-@click.option("--user", "-u", metavar="NAME", help="Only this user's.")
-@click.option("--nodelist", "-w", metavar="NODES", help="Only those on one of these nodes: n[01-16].")
+@click.option("--user", "-u", metavar="NAME", shell_complete=completion.users, help="Only this user's.")
+@click.option(
+    "--nodelist",
+    "-w",
+    metavar="NODES",
+    shell_complete=completion.nodes,
+    help="Only those on one of these nodes: n[01-16].",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),

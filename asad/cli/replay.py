@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asad.catalog import run_names
+from asad.cli import completion
 from asad.errors import AsadError, UsageError
 from asad.model import JobLog, Json, Machine
 
@@ -39,6 +40,7 @@ def _of(stage: str) -> str:
 @click.option(
     "--policy",
     metavar="NAME,…",
+    shell_complete=completion.policies,
     help=f"Policies: slurm (left alone), fcfs, conservative, fluid; {_of('share')} lend; {_of('place')} place and "
     f"lend; {_of('admit')} admit (sow and sow-paper plan statements of work); {_of('defer')} decide when "
     "deferrable jobs start; configured is what --config names. slurm is always run, as the baseline. [default: "

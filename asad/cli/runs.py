@@ -8,6 +8,7 @@ import click
 from rich.console import RenderableType
 
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.listing_fields import Chosen, Facts
 from asad.cli.listings import listed
 from asad.cli.screen import JSON, STORE, YES, counted, respond
@@ -44,7 +45,7 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
 
 
 @runs.command("rm", short_help="Remove runs.")
-@click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True, shell_complete=completion.runs)
 @STORE
 @YES
 @click.option("--force", is_flag=True, help="Remove runs that are still being recorded, too.")

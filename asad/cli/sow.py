@@ -16,6 +16,7 @@ from rich.text import Text
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed
 from asad.cli.live import (
@@ -308,7 +309,14 @@ def _text_of(file: Path) -> str:
 
 
 @sow.command(short_help="Take statements back.")
-@click.argument("statements", metavar="NUMBER...", nargs=-1, required=True, type=click.IntRange(1))
+@click.argument(
+    "statements",
+    metavar="NUMBER...",
+    nargs=-1,
+    required=True,
+    type=click.IntRange(1),
+    shell_complete=completion.statements,
+)
 @SOCKET
 @JSON
 def cancel(statements: tuple[int, ...], socket_path: str | None, as_json: bool) -> None:
@@ -440,7 +448,13 @@ def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str,
 
 
 @sow.command(short_help="Statements, their jobs, and what became of them.")
-@click.argument("statement", required=False, type=click.IntRange(1), metavar="[NUMBER]")
+@click.argument(
+    "statement",
+    required=False,
+    type=click.IntRange(1),
+    metavar="[NUMBER]",
+    shell_complete=completion.statements,
+)
 @SOCKET
 @listed("sow status")
 @JSON

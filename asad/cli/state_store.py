@@ -17,6 +17,7 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed, mebibytes
 from asad.cli.live import daemon_store
@@ -123,7 +124,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 )
 @click.option("--until", type=Moment(), help="Rows before then.")
 @click.option("--columns", metavar="A,B,…", help="These columns alone, in this order.")
-@click.option("--run", "run_id", type=int, metavar="ID", help="Rows of this run alone.")
+@click.option(
+    "--run", "run_id", type=int, metavar="ID", shell_complete=completion.runs, help="Rows of this run alone."
+)
 @click.option(
     "--raw", is_flag=True, help="CSV: leave text as it is that a spreadsheet would take for a formula."
 )

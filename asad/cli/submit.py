@@ -16,6 +16,7 @@ from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
@@ -328,7 +329,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 @click.command(short_help="Cancel a job that was submitted to Mesos.")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=completion.mesos_jobs)
 @SOCKET
 @JSON
 def cancel(job: str, socket_path: str | None, as_json: bool) -> None:
@@ -339,9 +340,9 @@ def cancel(job: str, socket_path: str | None, as_json: bool) -> None:
 
 
 @click.command(short_help="Jobs submitted to Mesos, and their tasks.")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completion.mesos_jobs)
 @click.option("--state", type=click.Choice(STATES), help="Only these.")
-@click.option("--user", metavar="NAME", help="Only this user's.")
+@click.option("--user", metavar="NAME", shell_complete=completion.users, help="Only this user's.")
 @SOCKET
 @listed("tasks")
 @JSON

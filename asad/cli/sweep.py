@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed
 from asad.cli.output import require_folder
@@ -55,7 +56,10 @@ def sweep() -> None:
     "--log", "logs", multiple=True, metavar="FILE", help="A log, instead of a sweep file; may be given again."
 )
 @click.option(
-    "--policy", metavar="NAME,…", help="Policies, each a configuration of its own; instead of a sweep file."
+    "--policy",
+    metavar="NAME,…",
+    shell_complete=completion.policies,
+    help="Policies, each a configuration of its own; instead of a sweep file.",
 )
 @click.option(
     "--config",
@@ -370,7 +374,7 @@ def _summary(results: Sequence[sweeps.SweepResult]) -> dict[str, Any]:
 
 
 @sweep.command("show", short_help="Show what a sweep came to.")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.sweep_names)
 @STORE
 @REPORT
 @JSON
@@ -383,7 +387,7 @@ def show(name: str, store_url: str | None, report: Path | None, as_json: bool) -
 
 
 @sweep.command("rm", short_help="Remove a sweep.")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.sweep_names)
 @STORE
 @YES
 @JSON

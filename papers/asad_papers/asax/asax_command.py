@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from asad.cli import completion
 from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
 
@@ -21,7 +22,14 @@ from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 @click.option(
     "--sizes", default="64,128,256", show_default=True, metavar="CORES,…", help="Cores of the cluster."
 )
-@click.option("--policy", "policies", default=None, metavar="NAME,…", help="Policies [default: all].")
+@click.option(
+    "--policy",
+    "policies",
+    default=None,
+    metavar="NAME,…",
+    shell_complete=completion.constant("asad_papers.asax.paper_workload:POLICIES"),
+    help="Policies [default: all].",
+)
 @click.option("--chained", is_flag=True, help="A job for each stage of a workflow, which waits for the last.")
 @click.option(
     "--ablation/--no-ablation",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from asad.cli import completion
 from asad.cli.output import require_folder
 from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
@@ -24,7 +25,14 @@ GIVEN = ("instances", "small")
     "--seeds", type=click.IntRange(1), default=5, show_default=True, metavar="N",
     help="Drawn instances of each number of jobs.",
 )  # fmt: skip
-@click.option("--scheme", "schemes", default=None, metavar="NAME,…", help="Schemes [default: all seven].")
+@click.option(
+    "--scheme",
+    "schemes",
+    default=None,
+    metavar="NAME,…",
+    shell_complete=completion.constant("asad_papers.oasis.scheme_figures:SCHEMES"),
+    help="Schemes [default: all seven].",
+)
 @click.option(
     "--part", "parts", default=None, metavar="NAME,…",
     help="Parts [default: all eight; of --instances, instances and small].",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from asad.cli import completion
 from asad.errors import UsageError
 from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
@@ -25,7 +26,14 @@ PARTS = ("instances", "offline", "real-time", "settings", "logs", "trained", "sp
     "--first-seed", "first", type=click.IntRange(0), default=None, metavar="N",
     help="Of them [default: from the SHA-256 of the networks that ship, so that a new network meets new days].",
 )  # fmt: skip
-@click.option("--policy", "policies", default=None, metavar="NAME,…", help="Policies [default: all].")
+@click.option(
+    "--policy",
+    "policies",
+    default=None,
+    metavar="NAME,…",
+    shell_complete=completion.constant("asad_papers.osdec.deferral_figures:known"),
+    help="Policies [default: all].",
+)
 @click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all].")
 @click.option(
     "--end", "end", type=click.Choice(("known", "unknown")), default="known", show_default=True,
