@@ -56,6 +56,17 @@ PROGRAMS = {
     "asad-web": "asad.web.asad_web:asad_web",
 }
 """Command → the click command, or the function that makes its parser."""
+ALL = (*PROGRAMS, "asad-mesos-executor")
+USED_BY: Mapping[ExitStatus, tuple[str, ...]] = {
+    ExitStatus.DONE: ALL,
+    ExitStatus.FAILED: tuple(PROGRAMS),
+    ExitStatus.USAGE: ALL,
+    ExitStatus.NO_DAEMON: ("asactl",),
+    ExitStatus.NOT_ALLOWED: ("asactl",),
+    ExitStatus.SUPERSEDED: ("asad",),
+    ExitStatus.INTERRUPTED: ("asactl", "asad", "asad-node", "asad-web"),
+}
+"""Exit status → programs that end with it."""
 LINKS = {
     "state store": "store.md",
     "`asactl calibrate`": "../how-to/calibrate.md",
@@ -374,7 +385,11 @@ def listings() -> str:
 
 def statuses() -> str:
     """Exit statuses."""
-    return table(("status", "meaning"), ((str(int(status)), status.about) for status in ExitStatus))
+    rows = (
+        (str(int(status)), status.about, "all" if users == ALL else ", ".join(f"`{name}`" for name in users))
+        for status, users in USED_BY.items()
+    )
+    return table(("status", "meaning", "programs"), rows)
 
 
 def overview(*words: str) -> str:

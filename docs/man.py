@@ -13,12 +13,13 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from asad_mesos import executor
 
 from asad import __version__, catalog
 from asad.config import DEFAULT_PATH, TABLES
@@ -46,13 +47,12 @@ ENVIRONMENT = {
     "ASAD_CONFIG": f"The configuration, instead of {DEFAULT_PATH}.",
     "ASAD_SOCKET": "The control socket, instead of the one that the configuration names.",
 }
-USED_BY = {
-    ExitStatus.NO_DAEMON: ("asactl",),
-    ExitStatus.NOT_ALLOWED: ("asactl",),
-    ExitStatus.SUPERSEDED: ("asad",),
-    ExitStatus.INTERRUPTED: ("asactl", "asad", "asad-node", "asad-web"),
+EXECUTOR = "asad-mesos-executor"
+ENVIRONMENT_OF_EXECUTOR = {
+    "ASAD_NODE_SOCKET": f"The socket at which the node actor registers tasks, instead of {executor.REGISTER}.",
+    "MESOS_AGENT_ENDPOINT, MESOS_FRAMEWORK_ID, MESOS_EXECUTOR_ID": "Set by the agent, as the rest of the executor "
+    "API's variables are; without them nothing is run.",
 }
-"""Exit statuses that not every program ends with."""
 ROFF = {
     "\\": "\\e",
     "…": "...",
@@ -135,7 +135,9 @@ def of_command(words: tuple[str, ...]) -> Iterator[str]:
 
 def described(found: click.Command) -> Iterator[str]:
     """The paragraphs of a command's help; those after a line with \\b keep their lines."""
-    text = inspect.cleandoc(found.help or found.short_help or "")
+    text = (
+        f"{inspect.cleandoc(found.help or found.short_help or '')}\n\n{inspect.cleandoc(found.epilog or '')}"
+    )
     for number, part in enumerate(part for part in text.split("\n\n") if part.strip()):
         if number:
             yield ".PP"
@@ -167,15 +169,20 @@ def below(words: tuple[str, ...]) -> Iterator[str]:
         yield from (tagged(*row) for row in options_of(context, found))
 
 
-def ends(program: str, also: Iterable[str]) -> Iterator[str]:
+def ends(
+    program: str,
+    also: Iterable[str],
+    environment: Mapping[str, str] = ENVIRONMENT,
+    files: Mapping[str, str] = FILES,
+) -> Iterator[str]:
     """What closes the page of every program."""
-    statuses = [status for status in ExitStatus if program in USED_BY.get(status, (program,))]
+    statuses = [status for status in ExitStatus if program in generate.USED_BY[status]]
     yield heading("SH", "EXIT STATUS")
     yield from (tagged(str(int(status)), status.about.replace("`asad` alone: ", "")) for status in statuses)
     yield heading("SH", "ENVIRONMENT")
-    yield from (tagged(name, text) for name, text in ENVIRONMENT.items())
+    yield from (tagged(name, text) for name, text in environment.items())
     yield heading("SH", "FILES")
-    yield from (tagged(name, text) for name, text in FILES.items())
+    yield from (tagged(name, text) for name, text in files.items())
     yield from see_also(also)
 
 
@@ -209,6 +216,22 @@ def programs() -> Iterator[tuple[str, str]]:
         others = [f"{other}(8)" for other in DAEMONS if other != name]
         line, parts = of_undo() if name == "asad-undo" else of_daemon(name)
         yield f"{name}.8", page(name, 8, line, [*parts, *ends(name, [*others, "asactl(1)", "asad.toml(5)"])])
+
+    also = ["asad(8)", "asad-node(8)", "asactl-tasks(1)"]
+    files = {executor.REGISTER: "Socket at which the node actor registers tasks."}
+    line, parts = of_executor()
+    yield (
+        f"{EXECUTOR}.8",
+        page(EXECUTOR, 8, line, [*parts, *ends(EXECUTOR, also, ENVIRONMENT_OF_EXECUTOR, files)]),
+    )
+
+
+def of_executor() -> tuple[str, list[str]]:
+    """What the executor is in a line, and the parts of its page; Mesos starts it, so it has no options."""
+    about = inspect.getdoc(executor) or ""
+    parts = [heading("SH", "SYNOPSIS"), f".B {escaped(EXECUTOR)}", heading("SH", "DESCRIPTION")]
+    parts += "\n.PP\n".join(filled(" ".join(part.split())) for part in about.split("\n\n")).split("\n")
+    return about.partition(",")[0], parts
 
 
 def of_daemon(name: str) -> tuple[str, list[str]]:

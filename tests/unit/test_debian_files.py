@@ -63,7 +63,7 @@ def test_every_unit_is_in_one_package_and_runs_a_program_that_is_linked() -> Non
     scripts = {
         line.split("=")[0].strip() for line in lines(setup()["options.entry_points"]["console_scripts"])
     }
-    assert {Path(link).name for link in linked} <= scripts
+    assert {Path(link).name for link in linked} == scripts
 
 
 def test_what_packages_take_from_the_tree_is_there() -> None:

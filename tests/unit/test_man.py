@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ import pytest
 from asad.cli.asactl import COMMANDS
 from asad.config import TABLES
 from asad.errors import ExitStatus
-from docs import generate, man
+from docs import man
+
+PROGRAMS = {
+    point.name for point in entry_points(group="console_scripts") if point.dist and point.dist.name == "asad"
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def test_every_command_program_and_table_has_its_page(pages: dict[str, Path]) ->
     assert set(pages) == {
         "asactl.1",
         *(f"asactl-{name}.1" for name in COMMANDS),
-        *(f"{name}.8" for name in generate.PROGRAMS if name != "asactl"),
+        *(f"{name}.8" for name in PROGRAMS - {"asactl"}),
         "asad.toml.5",
     }
     text = pages["asad.toml.5"].read_text(encoding="ascii")
@@ -44,6 +49,7 @@ def test_pages_name_the_exit_statuses_that_their_program_has(pages: dict[str, Pa
     }
     assert listed["asactl-jobs.1"] == ["0", "1", "2", "3", "4", "130"]
     assert listed["asad-undo.8"] == ["0", "1", "2"]
+    assert listed["asad-mesos-executor.8"] == ["0", "2"]
     assert str(int(ExitStatus.SUPERSEDED)) in listed["asad.8"]
 
 
