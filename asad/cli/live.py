@@ -24,7 +24,7 @@ from asad.api.control import DaemonDown, Refused, ask
 from asad.bounded import printable
 from asad.cli import completion
 from asad.cli.listing import Listing
-from asad.cli.listing_fields import Chosen, usual_table
+from asad.cli.listing_fields import Chosen
 from asad.cli.listings import listed
 from asad.cli.live_fields import JOB_FIELDS
 from asad.cli.screen import (
@@ -109,7 +109,8 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
         jobs = rows_of(facts["jobs"], "jobs")
         order = sorted(jobs, key=lambda job: (job.get("state") != "guest", str(job.get("job"))))
         now_s = clock_of(facts["status"])
-        return Group(status_screen(facts["status"], now_s), Text(""), usual_table(JOB_FIELDS, order, now_s))
+        table = Chosen(fields=JOB_FIELDS).shown(order, now_s, empty="no jobs")
+        return Group(status_screen(facts["status"], now_s), Text(""), *table)
 
     if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         facts = look()

@@ -584,6 +584,6 @@ def _ledger(facts: Mapping[str, Any], lines: bool, chosen: Chosen) -> Iterator[A
     if not lines:
         return
     yield Text("")
-    yield from chosen.shown(entries[-MOST_SHOWN:])
-    if len(entries) > MOST_SHOWN:
+    yield from chosen.shown(entries if chosen.sort else entries[-MOST_SHOWN:], most=MOST_SHOWN)
+    if len(entries) > MOST_SHOWN and not chosen.sort:
         yield Text("… the newest are shown; --json shows all")

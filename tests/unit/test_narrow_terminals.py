@@ -20,6 +20,7 @@ from test_sweep import inline
 
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
+from asad.cli.listings import LISTINGS
 from asad.model import Json
 from asad.store import lending_ledger
 from asad.store.store import Store
@@ -278,3 +279,32 @@ def test_nothing_is_wider_than_eighty_columns(command: str) -> None:
 def test_no_help_is_wider_than_eighty_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     held_to(typed(name.removeprefix("asactl "), "--help").output.splitlines())
+
+
+@pytest.mark.parametrize("command", LISTINGS)
+@pytest.mark.usefixtures("narrow")
+def test_every_field_of_every_listing_can_be_shown_and_sorted_by(command: str) -> None:
+    fields, given = LISTINGS[command], [word for word in TYPED[command] if word != "--lines"]
+    for field in fields:
+        orders = []
+        for sign in ("", "-"):
+            done = typed(command, *given, "-O", f"{field.name}:200", "-S", sign + field.name, "--noheader")
+            assert done.exit_code == 0, done.exception
+            orders.append(done.output.splitlines())
+        assert orders[0] and sorted(orders[0]) == sorted(orders[1])
+        there = [line for line in orders[0] if line != "N/A"]
+        assert [line for line in orders[1] if line != "N/A"][:1] == there[-1:], "the last is the first"
+
+
+@pytest.mark.usefixtures("narrow")
+def test_stored_rows_are_listed_as_squeue_lists_jobs() -> None:
+    shown = typed("runs", *STORED, "-o", "%.4i|%T", "-O", "id:.4,policy:8,response:.12", "-S", "-response")
+    assert shown.output.splitlines() == [
+        "  IDPOLICY      RESPONSE",
+        "   1slurm     1-03:46:40",
+        "   3asax         1:23:20",
+        "   2static       1:23:20",
+        "   4asax             N/A",
+    ]
+    shown = typed("ledger", *STORED, "-o", "%a", "-S", "-account", "--noheader")
+    assert shown.output.splitlines() == ["physics", "evil\\x1b[2J[red]"]

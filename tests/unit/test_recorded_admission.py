@@ -290,5 +290,6 @@ def test_the_daemons_recorded_cluster_shows_them_too(tmp_path: Path) -> None:
     assert seen.queue.tolist() == [1]
     assert seen.hints[1] == "utility=constant(2)"
     assert seen.classes[1] == ("long", "")
+    assert [seen.partitions[row] for row in (0, 1)] == ["long", "long"], "of one that runs, too"
     (outcome,) = played.apply([SetThrottle(CAUSE, 1, 1)])
     assert outcome.done
