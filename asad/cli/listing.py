@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from asad.report.terminal import has_width
 
 LEAST = 8
 """Columns of the terminal that a text that is cut keeps."""
@@ -52,7 +53,7 @@ class Listing:
         self.rows.append(list(cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widest = options.max_width if console.is_terminal or "COLUMNS" in os.environ else 1 << 20
+        widest = options.max_width if has_width(console) else 1 << 20
         widths = [
             max(cell_len(self.headings[column]), *(cell_len(row[column].plain) for row in self.rows), 0)
             for column in range(len(self.headings))

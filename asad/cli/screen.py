@@ -21,7 +21,7 @@ from asad.bounded import printable
 from asad.cli.listing import Listing
 from asad.cli.output import schema_name
 from asad.cli.times import with_dates
-from asad.report.terminal import terminal_console
+from asad.report.terminal import has_width, terminal_console
 from asad.status import FREE
 
 PIPE_WIDTH = 160
@@ -90,7 +90,7 @@ def print_screen(screen: RenderableType) -> None:
 def print_line(line: str, *, err: bool = False) -> None:
     """A line that is safe to print; what is too long for a terminal goes on below, indented, broken between words."""
     terminal = terminal_console(stderr=err)
-    width = terminal.width if terminal.is_terminal or "COLUMNS" in os.environ else 0
+    width = terminal.width if has_width(terminal) else 0
     if not width or cell_len(line) <= width:
         click.echo(line, err=err)
         return

@@ -73,21 +73,25 @@ class Reading(NamedTuple):
 
     def print(self) -> None:
         """To a terminal: its tables and notes, without what a page folds."""
-        from asad.report.terminal import terminal_console
+        from asad.report.terminal import has_width, terminal_console
 
         console = terminal_console(highlight=True)
-        console.print(_typed_numbers(self.facts), style="bold", markup=False, soft_wrap=True)
+        console.print(
+            _typed_numbers(self.facts), style="bold", markup=False, soft_wrap=not has_width(console)
+        )
         print_pieces([piece for _, _, pieces in self.sections for piece in pieces])
 
 
 def print_pieces(pieces: Sequence[Piece]) -> None:
     """The tables and notes among them, to a terminal, without what a page folds."""
-    from asad.report.terminal import terminal_console
+    from asad.report.terminal import has_width, terminal_console
 
     console = terminal_console(highlight=True)
     for piece in pieces:
         if isinstance(piece, str):
-            console.print(_typed_numbers(piece), markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                _typed_numbers(piece), markup=False, highlight=False, soft_wrap=not has_width(console)
+            )
         elif isinstance(piece, Table) and not piece.folded:
             _print_table(console, piece)
 
@@ -116,8 +120,12 @@ def _print_table(console: Console, piece: Table) -> None:
     from rich import table
     from rich.text import Text
 
+    from asad.report.terminal import has_width
+
     # a title of its own would be as wide as the table
-    console.print(f"\n{_typed_numbers(piece.title)}", style="bold", markup=False, soft_wrap=True)
+    console.print(
+        f"\n{_typed_numbers(piece.title)}", style="bold", markup=False, soft_wrap=not has_width(console)
+    )
     made = table.Table(box=None, padding=(0, 1, 0, 0))
     shown = [number for number, head in enumerate(piece.heads) if head not in piece.page_only]
     for number in shown:
