@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from grafana_models import unknown_to_grafana
 
 from asad.daemon.gains import Gains
 from asad.metrics import METRICS, Endpoint, Reading, Readings
@@ -123,6 +124,29 @@ def test_the_dashboard_can_be_imported() -> None:
     )
     assert max(places.values()) == 1 and all(0 <= x < 24 for x, _ in places)
     assert all(panel["description"] for panel in parsed["panels"] if panel["type"] != "row")
+
+
+def test_grafana_knows_all_of_the_dashboard() -> None:
+    assert unknown_to_grafana(board()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"unit": "percentunit"', '"unit": "fraction"'),
+        ('"type": "stat"', '"type": "number"'),
+        ('"mode": "thresholds"', '"mode": "treshold"'),
+        ('"legendFormat"', '"legend"'),
+        ('"includeAll"', '"all"'),
+        ('"type": "prometheus"', '"type": "prometeus"'),
+        ('"format": "table"', '"format": "tabel"'),
+        ('"fieldConfig"', '"fields"'),
+    ],
+)
+def test_what_grafana_does_not_know_is_found(before: str, after: str) -> None:
+    text = DASHBOARD.read_text(encoding="utf-8")
+    assert before in text
+    assert unknown_to_grafana(json.loads(text.replace(before, after))) != []
 
 
 def test_the_page_lists_every_alert_with_its_severity() -> None:
