@@ -105,17 +105,17 @@ def test_it_shows_who_looks_and_what_is_there(browser: Chromium, page: LiveServe
     assert browser.page.locator(".uplot").count() == 4
 
 
-def test_pools_and_what_guests_draw_of_them_come_and_go(
+def test_pools_and_what_guests_want_of_them_come_and_go(
     browser: Chromium, page: LiveServer, daemon: Clockwork
 ) -> None:
     show(browser, page)
     # 0.5 · (0 to 7) of each eight nodes, and 0.25 · (0 to 3) of each four
     assert browser.page.inner_text("#pools") == (
         "35 of 40 nodes have something in their pools: 70.0 cores’ worth of CPU, "
-        "of which guests are to draw 15.0 (21\u202f%)."
+        "of which guests want 15.0 (21\u202f%)."
     )
     label = browser.page.get_attribute("#plot-pools", "aria-label")
-    assert label == "Pools over time; at last given to the pools 70.0, drawn by guests 15.0."
+    assert label == "Pools over time; at last given to the pools 70.0, wanted by guests 15.0."
     browser.page.click("#pools-table summary")
     browser.page.wait_for_selector("#pools-table tbody tr")
     first = browser.page.inner_text("#pools-table tbody tr:first-child").split("\t")
@@ -217,6 +217,9 @@ def test_what_a_daemon_really_answers_is_drawn(
             == played.answers[-1]["status"]["cluster"]["guests"]
         )
         assert browser.complaints() == []
+        waiting = played.answers[-1]["status"]["cluster"]["waiting"]
+        browser.page.select_option("#filter select", "waiting")  # short enough for pools to be in the picture
+        browser.wait(f"document.querySelectorAll('#jobs tr').length === {waiting}")
         picture = pictures / ("live-page-dark.png" if dark else "live-page.png")
         browser.screenshot(picture, 2100)
         assert picture.stat().st_size > 20_000

@@ -1,4 +1,4 @@
-// What the pools of the nodes hold, and how much of it guests draw.
+// What the pools of the nodes hold, and how much of it guests want.
 
 import { number, percent, row } from "./format.js";
 
@@ -23,9 +23,9 @@ export function draw({ nodes }) {
   }
   pools = all.filter(([, node]) => node[POOL] > 0 || node[LENT] > 0);
   const sum = (column) => pools.reduce((total, [, node]) => total + (node[column] ?? 0), 0);
-  const [held, drawn] = [sum(POOL), sum(LENT)];
+  const [held, wanted] = [sum(POOL), sum(LENT)];
   sentence.textContent = `${number(pools.length)} of ${number(all.length)} nodes have something in their pools: `
-    + `${number(held, 1)} cores’ worth of CPU, of which guests are to draw ${number(drawn, 1)}${held > 0 ? ` (${percent(drawn / held)})` : ""}.`;
+    + `${number(held, 1)} cores’ worth of CPU, of which guests want ${number(wanted, 1)}${held > 0 ? ` (${percent(wanted / held)})` : ""}.`;
   fillTable();
 }
 
