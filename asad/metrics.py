@@ -70,9 +70,10 @@ METRICS: dict[str, Described] = {
         "counter",
         "Hosts and guests that are over, by how they ended: in_time; late, more than 60 s and 5 % of its "
         "response after the end that it would have had alone; killed at a time limit of which lending took "
-        "more than it was extended by; unknown. Alone, a host starts when it did, a guest when Slurm "
-        "foresaw at the offer, and both run faster by what lending took as far as that was measured. Jobs "
-        "that shared nothing are not counted, though lending can move them in the queue.",
+        "more than it was extended by; unknown. On Slurm a host would have started alone when it did, a "
+        "guest when Slurm foresaw at the offer, and both would have run faster by what lending took, as far "
+        "as that was measured. Jobs that shared nothing are not counted, though lending can move them in "
+        "the queue.",
         ("role", "end"),
     ),
     "asad_deferrable_missed_total": Described(
