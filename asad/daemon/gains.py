@@ -37,10 +37,14 @@ class Gains:
         for k, row in enumerate(finished.row.tolist()):
             self._promised.pop(row, None)
             job, role = self._roles.pop(row, ("", "host"))
-            if job == str(jobs.job_id[row]) and not math.isnan(finished.end_s[k]):
-                end = self._end(snapshot, finished, k, row, role)
-                self.ended[role, how_ended(snapshot, finished, k, end)] += 1
-                ends.append(end)
+            if job != str(jobs.job_id[row]):
+                continue
+            if math.isnan(finished.end_s[k]):
+                self.ended[role, "unknown"] += 1
+                continue
+            end = self._end(snapshot, finished, k, row, role)
+            self.ended[role, how_ended(snapshot, finished, k, end)] += 1
+            ends.append(end)
         for guest, hosts in hosts_of(snapshot).items():
             job = str(jobs.job_id[guest])
             if self._roles.get(guest) != (job, "guest"):
