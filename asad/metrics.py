@@ -66,6 +66,19 @@ METRICS: dict[str, Described] = {
     "asad_saved_wait_seconds_total": Described(
         "counter", "Seconds by which guests started before the start that was estimated for them."
     ),
+    "asad_jobs_ended_total": Described(
+        "counter",
+        "Hosts and guests that are over, by how they ended: in_time; late, more than 60 s and 5 % of its "
+        "response after the end that it would have had alone; killed at a time limit of which lending took "
+        "more than it was extended by; unknown. On Slurm a host would have started alone when it did, a "
+        "guest when Slurm foresaw at the offer, and both would have run faster by what lending took, as far "
+        "as that was measured. Jobs that shared nothing are not counted, though lending can move them in "
+        "the queue.",
+        ("role", "end"),
+    ),
+    "asad_deferrable_missed_total": Described(
+        "counter", "Deferrable jobs that still waited when their latest start had come, whatever kept them."
+    ),
     "asad_actors_connected": Described("gauge", "Node actors that report."),
     "asad_actors_silent": Described("gauge", "Nodes whose actor does not answer."),
     "asad_actors_refused_total": Described("counter", "Connections refused for want of proof who they are."),

@@ -94,10 +94,13 @@ class Figures:
             "asad_lent_core_seconds_total": self.gains.lent_core_s,
             "asad_extended_seconds_total": self.gains.extended_s,
             "asad_saved_wait_seconds_total": self.gains.saved_wait_s,
+            "asad_jobs_ended_total": {key: float(count) for key, count in self.gains.ended.items()},
             "asad_store_away": float(bool(writer.trouble)),
             "asad_store_rows_dropped_total": float(writer.dropped),
             "asad_actors_refused_total": float(link.refused) if isinstance(link, NodeServer) else 0.0,
         }
+        if cycle.defer.holds:
+            reading["asad_deferrable_missed_total"] = float(cycle.defer.deferral.deferrable.late)
         snapshot = cycle.snapshot
         if snapshot is not None:
             if isinstance(link, NodeServer):

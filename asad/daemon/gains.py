@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from asad.decisions import CoAllocate, Outcome
 from asad.model import Finished, Json, Snapshot
@@ -13,6 +14,8 @@ from asad.store.records import JobEnd, LedgerEntry, Role
 
 SLACK_S, SLACK = 60.0, 0.05
 """A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
+ENDS = ("in_time", "late", "killed", "unknown")
+"""How a job that shared has ended: as `asad_jobs_ended_total` has it."""
 
 
 class Gains:
@@ -21,6 +24,9 @@ class Gains:
     def __init__(self) -> None:
         self.guests = 0
         self.lent_core_s = self.extended_s = self.saved_wait_s = 0.0
+        # all from 0 on: Prometheus sees no rise of what it has not seen before
+        self.ended = Counter({(str(role), how): 0 for role in get_args(Role) for how in ENDS})
+        """Jobs that shared and are over, by role and by how they ended."""
         self._roles: dict[int, tuple[str, Role]] = {}
         self._promised: dict[int, tuple[str, float]] = {}
 
@@ -31,8 +37,14 @@ class Gains:
         for k, row in enumerate(finished.row.tolist()):
             self._promised.pop(row, None)
             job, role = self._roles.pop(row, ("", "host"))
-            if job == str(jobs.job_id[row]) and not math.isnan(finished.end_s[k]):
-                ends.append(self._end(snapshot, finished, k, row, role))
+            if job != str(jobs.job_id[row]):
+                continue
+            if math.isnan(finished.end_s[k]):
+                self.ended[role, "unknown"] += 1
+                continue
+            end = self._end(snapshot, finished, k, row, role)
+            self.ended[role, how_ended(snapshot, finished, k, end)] += 1
+            ends.append(end)
         for guest, hosts in hosts_of(snapshot).items():
             job = str(jobs.job_id[guest])
             if self._roles.get(guest) != (job, "guest"):
@@ -90,3 +102,19 @@ class Gains:
             "extended_s": self.extended_s,
             "saved_wait_s": self.saved_wait_s,
         }
+
+
+def how_ended(snapshot: Snapshot, finished: Finished, k: int, end: JobEnd) -> str:
+    """Which of `ENDS` the k-th of the finished jobs had.
+
+    Killed is who was cut off at its time limit when lending had taken more of that than it was extended by: whether it
+    would have been done by itself, nobody knows. A guest that ended before its turn was foreseen to come is in time.
+    """
+    row, jobs = finished.row[k], snapshot.jobs
+    cut = finished.completed is not None and not finished.completed[k]
+    if cut and finished.run_s[k] >= jobs.time_limit_s[row] and finished.lost_s[k] > jobs.extended_s[row]:
+        return "killed"
+    if end.loser:
+        return "late"
+    foreseen = end.baseline_end_s is not None or jobs.own_estimate_s[row] >= finished.end_s[k]
+    return "in_time" if foreseen else "unknown"

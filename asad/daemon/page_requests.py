@@ -103,7 +103,7 @@ class PageRequests:
         }
         if snapshot is not None:
             parts["jobs"] = job_columns(snapshot, cluster.applications)
-            parts["nodes"] = node_columns(snapshot, actors, daemon.nodes is not None)
+            parts["nodes"] = node_columns(snapshot, actors, daemon.nodes is not None, share.pool_cores())
             parts["experts"] = share.drawn_experts(snapshot) if isinstance(share, HasExperts) else None
         return parts
 

@@ -51,8 +51,10 @@ def job_columns(snapshot: Snapshot, applications: Sequence[str]) -> dict[str, Js
     return columns
 
 
-def node_columns(snapshot: Snapshot, actors: Sequence[str], have_actors: bool) -> dict[str, Json]:
-    """Every node: one list for each column.
+def node_columns(
+    snapshot: Snapshot, actors: Sequence[str], have_actors: bool, pool: Floats | None = None
+) -> dict[str, Json]:
+    """Every node: one list for each column; `pool` is what the pool of each held, as the share policy has it.
 
     `used` and `lent` are cores' worth of CPU; `used` is what was measured of batch jobs and guests, None where nothing
     was measured of jobs that hold cores there. `pressure` is that of the node's most pressed batch job.
@@ -92,6 +94,8 @@ def node_columns(snapshot: Snapshot, actors: Sequence[str], have_actors: bool) -
         "bar": _texts(snapshot.node_bar, NodeIneligible),
         "silent": [have_actors and name not in answering for name in machine.node_names],
     }
+    if pool is not None and len(pool) == count:  # nodes may have come since the policy has looked
+        columns["pool"] = _numbers(pool, 1)
     return columns
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from asad.decisions import Decision
-from asad.model import Finished, ShareCases, Snapshot
+from asad.model import Finished, Floats, ShareCases, Snapshot
 from asad.policy import Policy
 
 
@@ -30,6 +30,11 @@ class SharePolicy(Policy):
     def funnel(self) -> list[tuple[str, float]]:
         """(reason, core-seconds) of the CPU that batch jobs left idle so far; empty where nobody accounts for it."""
         return []
+
+    def pool_cores(self) -> Floats | None:
+        """(N,) cores' worth of CPU that hosts and free cores of each node gave to its pool in the last cycle, whoever
+        draws from it; None where nobody lends to pools."""
+        return None
 
     def take_cases(self, snapshot: Snapshot, most: int) -> ShareCases | None:
         """The draws whose losses have been learned since the last call, at the `most` so many; None without draws."""

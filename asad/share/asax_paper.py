@@ -42,6 +42,7 @@ from asad.experts.state import (
 )
 from asad.model import Finished, Floats, Json, Snapshot
 from asad.policy import Given
+from asad.share import drawn_experts
 from asad.share.jit_args import JitArgs
 from asad.share.learner import PAPER, Weights, add_case, draw, meet
 from asad.share.pair import MOST, PairPolicy, choose, find, fit
@@ -207,6 +208,8 @@ class AsaxPaper(PairPolicy):
         self._mixtures, self._opinions = np.zeros((MOST, m)), np.zeros((MOST, n))
         self._leaves = np.zeros((MOST, n), np.int32)
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
+        self._drawn: dict[int, tuple[float, float, NDArray[np.int32]]] = {}
+        """Host → when a share of it was drawn last, which one, and the leaf that each expert reached."""
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
@@ -236,6 +239,7 @@ class AsaxPaper(PairPolicy):
         self._meet_applications(jobs.application)
         record(self.history, jobs, finished)
         for row, run_s in zip(finished.row.tolist(), finished.run_s.tolist(), strict=True):
+            self._drawn.pop(row, None)
             opinions = self._unlearned.pop(row, None)
             limit_s = float(jobs.time_limit_s[row])
             if not opinions or not math.isfinite(limit_s) or math.isnan(run_s):
@@ -263,9 +267,25 @@ class AsaxPaper(PairPolicy):
         if math.isnan(snapshot.jobs.cpu_fraction[host]):
             return None
         action = _draw_again(self._args, *seen(snapshot), self._load(snapshot), host, guest)
-        self._unlearned[host].append(self._opinions[0].copy())
         share = float(self.actions[max(action, 1)])  # a job that runs cannot be given nothing
+        self._note(snapshot, host, share, 0)
         return f"its share of its new host {snapshot.jobs.job_id[host]} is {share:.0%}", share
+
+    def _note(self, snapshot: Snapshot, host: int, share: float, k: int) -> None:
+        """A share was drawn, by what stands in row `k` of the tables."""
+        self._unlearned[host].append(self._opinions[k].copy())
+        self._drawn[host] = snapshot.time_s, share, self._leaves[k].copy()
+
+    def drawn_experts(self, snapshot: Snapshot) -> dict[str, Json]:
+        """The experts' trees, their weights, and which leaves the hosts that run have reached."""
+        rows = len(snapshot.jobs.cores)
+        drawn_at, share = np.full(rows, np.nan), np.zeros(rows)
+        leaf = np.zeros((rows, len(self.experts)), np.int32)
+        for host, drawn in self._drawn.items():
+            if host < rows:
+                drawn_at[host], share[host], leaf[host] = drawn
+        reached = drawn_experts.leaves(snapshot, drawn_at, leaf, share, self.leaf_names)
+        return drawn_experts.describe(self.experts, self.weights, self._learned.names, reached)
 
     def _ceilings(self, snapshot: Snapshot) -> Floats:
         """Who has not been measured yet lends nothing."""
@@ -276,7 +296,7 @@ class AsaxPaper(PairPolicy):
 
     def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
         """With the loss of its share to be learned when the host has ended."""
-        self._unlearned[host].append(self._opinions[k].copy())
+        self._note(snapshot, host, share, k)
         leaves = zip(self.experts, self._leaves[k].tolist(), strict=True)
         detail: dict[str, Json] = {
             "mixture": self._mixtures[k].round(4).tolist(),

@@ -18,7 +18,7 @@ MOST_APPLICATIONS = 20
 
 @runtime_checkable
 class HasExperts(Protocol):
-    """A share policy that asks experts."""
+    """A share policy that asks experts: the live page draws what it describes."""
 
     def drawn_experts(self, snapshot: Snapshot) -> dict[str, Json]:
         """Their trees, weights and the leaves that running hosts have reached, as plain data."""

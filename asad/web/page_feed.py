@@ -42,7 +42,18 @@ class Page:
     """What is drawn over time: number and values of each point, as `FIGURES` names them, then a weight an expert."""
 
 
-FIGURES = ("time_s", "cores", "allocated", "used", "lent", "guests", "waiting", "lent_core_s", "saved_wait_s")
+FIGURES = (
+    "time_s",
+    "cores",
+    "allocated",
+    "used",
+    "lent",
+    "pool",
+    "guests",
+    "waiting",
+    "lent_core_s",
+    "saved_wait_s",
+)
 
 
 class PageFeed:
@@ -162,6 +173,7 @@ def sample(parts: Mapping[str, Any]) -> list[Json]:
         sum(nodes["allocated"]),
         round(sum(used), 1) if used else None,
         round(sum(value or 0.0 for value in nodes["lent"]), 1),
+        round(sum(value or 0.0 for value in nodes["pool"]), 1) if "pool" in nodes else None,
         cluster.get("guests"),
         cluster.get("waiting"),
         round(gains["lent_core_s"]),

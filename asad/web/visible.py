@@ -19,7 +19,8 @@ from asad.web.viewers import Viewer
 MOST_JOBS = 500
 """So many jobs are sent at one time; the rest is found by filters, or further down."""
 OTHER = "another job"
-NODE_COLUMNS = ("cores", "allocated", "used", "lent", "pressure", "guests", "bar", "silent")
+NODE_COLUMNS = ("cores", "allocated", "used", "lent", "pressure", "guests", "bar", "silent", "pool")
+"""The last is there where the share policy lends from pools."""
 JOB_COLUMNS = (
     "state", "user", "name", "cores", "submit_s", "start_s", "limit_end_s", "estimated_start_s", "cpu_fraction",
     "pressure", "happiness", "host", "share", "host_bar", "guest_bar",
@@ -132,7 +133,7 @@ def _head(page: Page, viewer: Viewer) -> dict[str, Any]:
 def _nodes(columns: Mapping[str, Sequence[Any]] | None) -> dict[str, list[Any]]:
     if not columns:
         return {}
-    rows = zip(*(columns[name] for name in NODE_COLUMNS), strict=True)
+    rows = zip(*(columns[name] for name in NODE_COLUMNS if name in columns), strict=True)
     return {name: list(row) for name, row in zip(columns["node"], rows, strict=True)}
 
 

@@ -102,7 +102,31 @@ def test_it_shows_who_looks_and_what_is_there(browser: Chromium, page: LiveServe
     for part in ("prices", "deferral", "statements", "idle", "reasons"):
         assert browser.page.locator(f"[data-fragment={part}] td").count() > 0, part
     assert browser.page.locator("#trees svg .last").count() == 1
-    assert browser.page.locator(".uplot").count() == 3
+    assert browser.page.locator(".uplot").count() == 4
+
+
+def test_pools_and_what_guests_want_of_them_come_and_go(
+    browser: Chromium, page: LiveServer, daemon: Clockwork
+) -> None:
+    show(browser, page)
+    # 0.5 · (0 to 7) of each eight nodes, and 0.25 · (0 to 3) of each four
+    assert browser.page.inner_text("#pools") == (
+        "35 of 40 nodes have something in their pools: 70.0 cores’ worth of CPU, "
+        "of which guests want 15.0 (21\u202f%)."
+    )
+    label = browser.page.get_attribute("#plot-pools", "aria-label")
+    assert label == "Pools over time; at last given to the pools 70.0, wanted by guests 15.0."
+    browser.page.click("#pools-table summary")
+    browser.page.wait_for_selector("#pools-table tbody tr")
+    first = browser.page.inner_text("#pools-table tbody tr:first-child").split("\t")
+    assert first == ["n0007", "3.5", "0.8", "21\u202f%", "1"]
+    daemon.parts["nodes"] = {key: column for key, column in columns_of_nodes(40).items() if key != "pool"}
+    daemon.parts["experts"] = None
+    daemon.number += 1
+    browser.page.wait_for_selector("#pool-parts", state="hidden")
+    assert browser.page.inner_text("#pools") == "The share policy lends from no pools."
+    none = "The share policy asax asks no experts: there are no trees to draw."
+    assert browser.page.inner_text("#no-experts") == none
 
 
 def test_what_changes_comes_without_a_reload(browser: Chromium, page: LiveServer, daemon: Clockwork) -> None:
@@ -171,7 +195,7 @@ def test_the_scheme_changes_with_the_viewers(browser: Chromium, page: LiveServer
     show(browser, page)
     light = browser.ask("getComputedStyle(document.body).backgroundColor")
     browser.page.emulate_media(color_scheme="dark")
-    browser.wait("document.querySelectorAll('.uplot').length === 3")
+    browser.wait("document.querySelectorAll('.uplot').length === 4")
     assert browser.ask("getComputedStyle(document.body).backgroundColor") != light
     assert browser.complaints() == []
 
@@ -185,7 +209,7 @@ def test_what_a_daemon_really_answers_is_drawn(
         browser.show(server.url, width=1200, dark=dark)
         last = played.answers[-1]["status"]["cycle"]["number"]
         browser.wait(f"document.querySelector('#cycle').textContent.includes('cycle {last}:')")
-        browser.wait("document.querySelectorAll('.uplot').length === 3")
+        browser.wait("document.querySelectorAll('.uplot').length === 4")
         assert browser.page.locator("#trees > details").count() == 8
         assert browser.page.locator("#trees svg .last").count() == 1
         assert (
@@ -193,6 +217,9 @@ def test_what_a_daemon_really_answers_is_drawn(
             == played.answers[-1]["status"]["cluster"]["guests"]
         )
         assert browser.complaints() == []
+        waiting = played.answers[-1]["status"]["cluster"]["waiting"]
+        browser.page.select_option("#filter select", "waiting")  # short enough for pools to be in the picture
+        browser.wait(f"document.querySelectorAll('#jobs tr').length === {waiting}")
         picture = pictures / ("live-page-dark.png" if dark else "live-page.png")
         browser.screenshot(picture, 2100)
         assert picture.stat().st_size > 20_000

@@ -14,6 +14,7 @@ def large(nodes: int, jobs: int, cycle: int, seed: int = 1) -> dict[str, Any]:
     rng = np.random.default_rng([seed, cycle])
     columns = columns_of_nodes(nodes, cores=64)
     columns["used"] = np.round(rng.uniform(0, 64, nodes), 2).tolist()
+    columns["pool"] = np.round(rng.uniform(0, 48, nodes), 1).tolist()
     columns["pressure"] = np.round(rng.uniform(0, 0.3, nodes), 3).tolist()
     first = 100_000 + cycle * (jobs // 100)
     rows = [

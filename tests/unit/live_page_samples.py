@@ -50,6 +50,7 @@ def columns_of_nodes(count: int = 3, cores: int = 16) -> dict[str, list[Any]]:
         "guests": [number % 2 for number in range(count)],
         "bar": ["it opted out" if number % 7 == 6 else "" for number in range(count)],
         "silent": [False] * count,
+        "pool": [0.5 * (number % 8) for number in range(count)],
     }
 
 

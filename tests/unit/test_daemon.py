@@ -402,6 +402,42 @@ def test_gains_count_guests_once_and_show_how_they_ended() -> None:
     assert (host.job, host.role, host.baseline_end_s, host.loser) == ("10", "host", 2000.0, False)
     assert (other.job, other.baseline_end_s, other.loser) == ("13", None, False)
     assert gains.take(own, ended, []) == [], "nobody ends twice"
+    assert {ended: count for ended, count in gains.ended.items() if count} == {
+        ("guest", "late"): 1,
+        ("host", "in_time"): 1,
+        ("guest", "unknown"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("completed", "limit_s", "extended_s", "foreseen_s", "how"),
+    [
+        (False, 1500.0, 0.0, 400.0, "killed"),
+        (False, 1500.0, 120.0, 400.0, "late"),  # its limit was moved by what lending took
+        (False, 7200.0, 0.0, 400.0, "late"),  # it failed by itself
+        (True, 1500.0, 0.0, 400.0, "late"),
+        (None, 1500.0, 0.0, 400.0, "late"),
+        (True, 1500.0, 0.0, 600.0, "in_time"),
+        (True, 1500.0, 0.0, 9000.0, "in_time"),  # its turn had not come when it was done
+        (True, 1500.0, 0.0, math.nan, "unknown"),
+    ],
+)
+def test_how_a_guest_ended(
+    completed: bool | None, limit_s: float, extended_s: float, foreseen_s: float, how: str
+) -> None:
+    gains, shown = Gains(), cluster()
+    gains.take(shown, nobody_ended(), [])
+    last = cluster(
+        counterfactual_start_s={GUEST: foreseen_s if foreseen_s <= 2000.0 else math.nan},
+        own_estimate_s={GUEST: foreseen_s},
+        time_limit_s={GUEST: limit_s},
+        extended_s={GUEST: extended_s},
+    )
+    one = (np.array([value]) for value in (2000.0, 1500.0, 100.0, 0.5))
+    gains.take(
+        last, Finished(np.array([GUEST]), *one, None if completed is None else np.array([completed])), []
+    )
+    assert [ended for ended, count in gains.ended.items() if count] == [("guest", how)]
 
 
 # --------------------------------------------------------------------------------------------------------- cycles

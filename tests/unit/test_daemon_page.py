@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluster
 from test_daemon import CAUSE, Held, Life, live, wait_for
+from test_share_pool import NOBODY, held_by, host, snapshot_of, waits
 
 from asad.api.control import Peer, Request
 from asad.daemon import page_requests
 from asad.daemon.page_tables import NAME, job_columns, node_columns
 from asad.decisions import CoAllocate, Outcome, SetShare
 from asad.experts import load_experts
+from asad.model import Finished
 from asad.share import drawn_experts
+from asad.share.asax import Asax
+from asad.share.asax_paper import AsaxPaper
 from asad.share.learner import new_weights
+from asad.share.static import Static
 from asad.status import job_rows, node_rows
 
 __all__ = ["live"]  # the fixture
@@ -51,6 +58,12 @@ def test_what_a_guest_draws_from_a_pool_counts_by_what_it_needs() -> None:
     columns, rows = node_columns(snapshot, [], False), node_rows(snapshot, {}, NOW)
     assert columns["lent"] == [row["lent"] * row["cores"] for row in rows] == [1.0, 0.0]
     assert columns["silent"] == [False, False], "a cluster without actors misses none"
+
+
+def test_pools_are_shown_where_there_are_some_of_these_very_nodes() -> None:
+    assert node_columns(cluster(), [], False, np.array([1.26, math.nan]))["pool"] == [1.3, None]
+    assert "pool" not in node_columns(cluster(), [], False, np.zeros(3))
+    assert "pool" not in node_columns(cluster(), [], False)
 
 
 def test_nobody_knows_what_unmeasured_jobs_use() -> None:
@@ -185,3 +198,28 @@ def test_experts_are_described_with_weights_and_the_leaves_that_hosts_reached() 
     described = drawn_experts.describe(experts, weights, ["ann/a/1", "bob/b/1"], reached)
     assert described["weights"] == [0.5, 0.5] and described["applications"] == [["bob/b/1", 3, [0.5, 0.5]]]
     assert [tree["name"] for tree in described["experts"]] == [one.name for one in experts]  # type: ignore[index,union-attr]
+
+
+@pytest.mark.parametrize("make", [Asax, AsaxPaper])
+def test_every_policy_with_expert_trees_describes_them(make: type[Asax] | type[AsaxPaper]) -> None:
+    experts = load_experts(None)
+    policy = make(experts, ["a/b/1"], np.random.default_rng(1))
+    jobs = [host(0.1), host(0.1), *(waits(1e6) for _ in range(6))]
+    seen = snapshot_of([held_by(0), held_by(1)], jobs)
+    assert isinstance(policy, drawn_experts.HasExperts) and not isinstance(
+        Static(0.5), drawn_experts.HasExperts
+    )
+    policy.learn(seen, NOBODY)
+    assert policy.drawn_experts(seen)["last"] is None
+    policy.decide(seen)
+    drawn: Any = json.loads(json.dumps(policy.drawn_experts(seen)))
+    assert (
+        drawn["last"]["job"] in ("0", "1")
+        and drawn["last"]["time_s"] == seen.time_s
+        and drawn["last"]["share"] > 0
+    )
+    for tree, leaf, reached in zip(drawn["experts"], drawn["last"]["leaves"], drawn["reached"], strict=True):
+        assert leaf in reached and {*reached} <= {one["name"] for one in tree["leaves"]}
+    over = replace(seen, running=seen.running[:0])
+    policy.learn(over, Finished(seen.running, *np.full((4, 2), 100.0)))
+    assert policy.drawn_experts(over)["last"] is None

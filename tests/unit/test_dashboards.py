@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from grafana_models import unknown_to_grafana
 
+from asad.daemon.gains import Gains
 from asad.metrics import METRICS, Endpoint, Reading, Readings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +126,29 @@ def test_the_dashboard_can_be_imported() -> None:
     assert all(panel["description"] for panel in parsed["panels"] if panel["type"] != "row")
 
 
+def test_grafana_knows_all_of_the_dashboard() -> None:
+    assert unknown_to_grafana(board()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"unit": "percentunit"', '"unit": "fraction"'),
+        ('"type": "stat"', '"type": "number"'),
+        ('"mode": "thresholds"', '"mode": "treshold"'),
+        ('"legendFormat"', '"legend"'),
+        ('"includeAll"', '"all"'),
+        ('"type": "prometheus"', '"type": "prometeus"'),
+        ('"format": "table"', '"format": "tabel"'),
+        ('"fieldConfig"', '"fields"'),
+    ],
+)
+def test_what_grafana_does_not_know_is_found(before: str, after: str) -> None:
+    text = DASHBOARD.read_text(encoding="utf-8")
+    assert before in text
+    assert unknown_to_grafana(json.loads(text.replace(before, after))) != []
+
+
 def test_the_page_lists_every_alert_with_its_severity() -> None:
     listed = re.findall(r"^\| `(Asad\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.M)
     text = RULES.read_text(encoding="utf-8")
@@ -150,6 +175,8 @@ WELL: dict[str, float | Mapping[tuple[str, ...], float]] = {
     "asad_jobs": {("guest",): 1.0},
     "asad_vetoes_total": {("pool",): 0.0},
 }
+ENDED = {ended: float(count) for ended, count in Gains().ended.items()}
+"""As a daemon reports it that has just begun."""
 ILL = {
     "asad_paused": 1.0,
     "asad_hosts_under_pressure": 2.0,
@@ -157,7 +184,7 @@ ILL = {
     "asad_store_away": 1.0,
 }
 ILL_A_STEP = ("asad_cycles_failed_total", "asad_cycles_skipped_total", "asad_actors_refused_total",
-              "asad_store_rows_dropped_total")  # fmt: skip
+              "asad_store_rows_dropped_total", "asad_deferrable_missed_total")  # fmt: skip
 """Counters that go up while it is ill; `asad_cycles_total` does while it is well."""
 
 
@@ -178,7 +205,10 @@ class Patient:
                for kind, outcome in [("co-allocate", "refused"), ("withdraw", "done")]},
         }  # fmt: skip
         counted = {name: float(self.counts[name]) for name in (*ILL_A_STEP, "asad_cycles_total")}
-        reading = WELL | (ILL if ill else {}) | counted | {"asad_decisions_total": decided}
+        ended = ENDED | {("host", "in_time"): counted["asad_cycles_total"],
+                         ("guest", "killed"): counted["asad_deferrable_missed_total"]}  # fmt: skip
+        several = {"asad_decisions_total": decided, "asad_jobs_ended_total": ended}
+        reading = WELL | (ILL if ill else {}) | counted | several
         self.readings.set(cast(Reading, reading))
 
 
@@ -267,3 +297,8 @@ def test_a_real_prometheus_fires_every_alert_and_resolves_it(
     until(lambda: firing() == set(), lambda: patient.step(ill=False))
     endpoint.close()
     until(lambda: firing() == {"AsadDown"}, lambda: None)
+    again = Endpoint(f"127.0.0.1:{endpoint.port}", patient.readings)
+    try:
+        until(lambda: firing() == set(), lambda: patient.step(ill=False))
+    finally:
+        again.close()

@@ -294,7 +294,7 @@ def test_a_viewer_is_sent_the_whole_and_then_what_changed() -> None:
     whole, change = events(web, "root", 2)
     assert whole["whole"] is True and set(whole["nodes"]["set"]) == {"n0000", "n0001", "n0002"}
     assert set(change) == {"head", "nodes", "samples", "number"}
-    assert change["nodes"] == {"set": {"n0001": [16, 1, 3.25, 0.25, 0.01, 1, "", False]}, "drop": []}
+    assert change["nodes"] == {"set": {"n0001": [16, 1, 3.25, 0.25, 0.01, 1, "", False, 0.5]}, "drop": []}
     assert web.feed.lookers == 0 and web._streams.total() == 0
 
 

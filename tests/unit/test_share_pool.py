@@ -12,6 +12,7 @@ import pytest
 from asad.decisions import CoAllocate, Decision, SetQuota, SetShare
 from asad.experts import load_experts
 from asad.model import Finished, Jobs, Machine, Snapshot
+from asad.share import SharePolicy
 from asad.share.asax import Asax
 from asad.share.measured import Measured
 from asad.share.pool import Options
@@ -121,6 +122,16 @@ def test_the_smallest_pool_that_suffices_is_taken() -> None:
     assert offer.pooled
     assert (offer.guest, offer.nodes, offer.demands) == (3, (0,), (2.0,))
     assert offer.cause.detail["rate"] == 1.0
+
+
+def test_what_a_pool_holds_is_what_is_given_to_it_whoever_draws_from_it() -> None:
+    policy = Measured(["a/b/1"])
+    assert policy.pool_cores() is None
+    jobs = [host(0.3), host(0.1), host(0.2, cores=1, demand=0.5, limit_end_s=1e6)]
+    decide(snapshot_of([[(0, 2), *held_by(0, 3)], held_by(1), [(-1, -1)] * 2], jobs), policy)
+    # nobody knows of free cores more than that they are used as the others are, a fifth
+    assert policy.pool_cores() == pytest.approx([4 * 0.6, 4 * 0.8, 2 * 0.7])
+    assert SharePolicy().pool_cores() is None
 
 
 def test_a_slower_place_is_offered_where_it_is_still_sooner_than_waiting() -> None:

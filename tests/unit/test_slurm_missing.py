@@ -13,6 +13,7 @@ from asad_slurm.command import MOST_IDS, Ended
 from slurm_samples import START_S, Lab, SlurmInMemory, a_job, names, row, running
 
 from asad.daemon.gains import Gains
+from asad.decisions import Cause, ExtendLimit
 from asad.errors import ClusterError
 from asad.model import Finished
 from asad.share.measured import Measured
@@ -180,6 +181,7 @@ def test_an_unknown_end_is_no_line_of_the_store(make: Make) -> None:
     one, nan = np.ones(1), np.full(1, np.nan)
     ended = Finished(np.array([at], np.int32), nan, nan, 0 * one, nan)
     assert gains.take(snapshot, ended, []) == [] and gains._roles == {}
+    assert gains.ended["host", "unknown"] == 1
     jobs = lab.cluster._jobs
     jobs.rows.extra.was_host[at] = True
     lab.slurm.jobs.clear()
@@ -188,3 +190,35 @@ def test_an_unknown_end_is_no_line_of_the_store(make: Make) -> None:
         finished_after(lab)
     (entry,) = lab.cluster.ledger
     assert entry["job_id"] == "1" and entry["time_s"] <= lab.now_s
+
+
+@pytest.mark.parametrize(
+    ("state", "minutes", "lost_s", "extended", "how"),
+    [
+        ("COMPLETED", 5, 200.0, 0, "in_time"),  # long before its own turn
+        ("COMPLETED", 90, 60.0, 0, "in_time"),
+        ("COMPLETED", 90, 2400.0, 0, "in_time"),  # slow, and an hour sooner
+        ("COMPLETED", 90, 5400.0, 0, "late"),
+        ("TIMEOUT", 120, 60.0, 0, "killed"),
+        ("TIMEOUT", 121, 60.0, 1, "in_time"),  # its limit was moved by what was taken: it overran by itself
+        ("FAILED", 90, 60.0, 0, "in_time"),
+    ],
+)
+def test_how_a_guest_of_slurm_ended_is_counted(
+    make: Make, state: str, minutes: int, lost_s: float, extended: int, how: str
+) -> None:
+    lab, gains = make(1), Gains()
+    lab.slurm.add(a_job(10, time_limit=120))
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.start(10, "n1", START_S + 2)
+    lab.snapshot(10)
+    snapshot = lab.snapshot(4000)  # its own turn has come, if it runs for as long
+    gains.take(snapshot, lab.cluster.finished(0.0), [])
+    at = row(snapshot, "10")
+    snapshot.jobs.lost_s[at] = lost_s
+    if extended:
+        lab.cluster.apply([ExtendLimit(Cause("test", "it lost"), at, 60.0 * extended)])
+    lab.slurm.jobs[10] |= {"job_state": state, "end_time": int(START_S) + 2 + 60 * minutes}
+    last = lab.snapshot(4000)
+    gains.take(last, lab.cluster.finished(0.0), [])
+    assert [ended for ended, count in gains.ended.items() if count] == [("guest", how)]

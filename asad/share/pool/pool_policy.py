@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from asad.capacity import columns_of, fill_pools, new_pools, see, seen, spread, tables_of
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
-from asad.model import Finished, Json, Machine, Snapshot
+from asad.model import Finished, Floats, Json, Machine, Snapshot
 from asad.policy import POOL_PROPERTIES, Given
 from asad.share import SharePolicy
 from asad.share.jit_args import JitArgs, bind
@@ -172,6 +172,10 @@ class PoolPolicy(SharePolicy):
     def funnel(self) -> list[tuple[str, float]]:
         """(reason, core-seconds) of the CPU that batch jobs left idle so far."""
         return idle_funnel.reasons(self._idle_s)
+
+    def pool_cores(self) -> Floats | None:
+        """What was counted when the last offers were made."""
+        return None if self._memo is None else self._pools.lent + self._pools.free
 
     # -------------------------------------------------------------------------------------------- what is overridden
 

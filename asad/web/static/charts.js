@@ -7,6 +7,7 @@ export const parts = ["samples", "series"];
 const COLOURS = ["#1f7fd1", "#00936b", "#c47a00", "#a4508b", "#7d8590", "#d1495b", "#5b8c5a", "#8d6cab", "#3aa6b9", "#b08968"];
 const PLOTS = {
   "plot-cores": { title: "Cores over time", lines: ["allocated", "used", "lent"], decimals: 1 },
+  "plot-pools": { title: "Pools over time", lines: ["pool", "lent"], decimals: 1, labels: ["given to the pools", "wanted by guests"] },
   "plot-gains": { title: "Core-hours lent", lines: ["lent_core_s"], decimals: 1, factor: 1 / 3600, labels: ["core-hours lent"] },
   "plot-weights": { title: "Weights of the experts", decimals: 3 },
 };

@@ -2,18 +2,22 @@
 
 import { clock, element, number, percent, row } from "./format.js";
 
-export const parts = ["experts", "trees"];
+export const parts = ["experts", "trees", "head"];
 
 const NS = "http://www.w3.org/2000/svg";
 const [WIDE, HIGH, STEP_X, STEP_Y] = [178, 38, 218, 48];
 const place = document.getElementById("trees");
 let built = null;
 
-export function draw({ experts, trees }) {
+export function draw({ experts, trees, head }) {
   const none = !experts || !trees?.length;
   document.getElementById("no-experts").hidden = !none;
   document.getElementById("expert-parts").hidden = none;
-  if (none) return;
+  if (none) {
+    const policy = head?.policies?.policy;
+    if (policy) document.getElementById("no-experts").textContent = `The share policy ${policy} asks no experts: there are no trees to draw.`;
+    return;
+  }
   if (built !== trees) build(trees);
   const { last } = experts;
   const at = last ? `The share of ${last.job} was drawn last (${clock(last.time_s)}): it lends up to ${percent(last.share)}.`

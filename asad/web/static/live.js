@@ -7,11 +7,12 @@ import * as fragments from "./fragments.js";
 import * as guests from "./guests.js";
 import * as head from "./head.js";
 import * as nodes from "./node_map.js";
+import * as pools from "./pools.js";
 import * as queue from "./queue.js";
 
 const KEYED = ["nodes", "jobs", "guests", "fragments"];
 const GROWING = { decisions: 200, samples: 720 };
-const PANELS = [head, nodes, queue, guests, decisions, experts, charts, fragments];
+const PANELS = [head, nodes, queue, pools, guests, decisions, experts, charts, fragments];
 
 const view = {};
 let source = null;
@@ -54,7 +55,7 @@ function connect() {
 }
 
 clear([...KEYED, ...Object.keys(GROWING)]);
-for (const panel of [nodes, charts]) panel.start();
+for (const panel of [nodes, pools, charts]) panel.start();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 dark.addEventListener("change", () => {
   for (const panel of [nodes, charts]) panel.recolour(view);
