@@ -84,7 +84,10 @@ class WebApp:
             Route("/explain", self._explain),
             Route("/static/{name}", self._file),
         ]
-        self.asgi: ASGIApp = _Secured(Starlette(routes=routes, lifespan=self._lifespan), self._is_strange)
+        starlette = Starlette(routes=routes, lifespan=self._lifespan)
+        # which names the host, scheme and path that the proxy asked by, and not those of the browser
+        starlette.router.redirect_slashes = False
+        self.asgi: ASGIApp = _Secured(starlette, self._is_strange)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
