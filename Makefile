@@ -30,11 +30,11 @@ SEED ?= 1
 PART ?= 1
 WAY ?= leaves
 
-# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms, packages
+# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms, packages, proxies
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
-	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc dpkg-dev
+	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc dpkg-dev nginx apache2-bin openssl
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc \
-	dpkg-parsechangelog
+	dpkg-parsechangelog nginx apache2 openssl
 
 .PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm test-deb deb bench bench-smoke store-year lint style \
 	types imports docs screenshots clean system-packages

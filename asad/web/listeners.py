@@ -14,10 +14,11 @@ import os
 import socket
 import stat
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -28,6 +29,10 @@ from asad.errors import AsadError, UsageError
 
 Kind = Literal["peer", "proxy", "tcp"]
 PEER = struct.Struct("3i")
+REQUEST_S = 10.0
+"""So long may a request take to arrive, a connection be without one, and an answer lie there unread."""
+MOST_CONNECTIONS: dict[Kind, int] = {"peer": 64, "tcp": 256, "proxy": 1024}
+"""Of one user at a unix socket, and of all who come to an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ class PageServer(uvicorn.Server):
                 server_header=False,
                 access_log=False,
                 log_config=None,
-                log_level="warning",
+                log_level="error",  # what it warns of is what anybody may send, as often as they like
                 timeout_graceful_shutdown=2,
             )
         )
@@ -154,15 +159,45 @@ class PageServer(uvicorn.Server):
 def _protocol(places: Sequence[Place]) -> type[H11Protocol]:
     """HTTP connections that know where they came in, and of a unix socket also whose they are: `scope["client"]` is
     (kind, uid), uid -1 where it is not known."""
-    kinds: dict[object, Kind] = {place.address: place.kind for place in places if place.kind != "tcp"}
+    kinds: dict[object, Kind] = {
+        str(Path(place.address)): place.kind for place in places if place.kind != "tcp"
+    }
+    opened_by: Counter[tuple[Kind, int]] = Counter()
 
     class KnowsPeer(H11Protocol):
+        """uvicorn itself waits for ever for whoever sends nothing, or one byte at a time, and takes any number."""
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             connection = transport.get_extra_info("socket")
-            self.client = ("tcp", -1)
+            self._whose: tuple[Kind, int] = ("tcp", -1)
+            self._answered: Any = None
+            self._unread = 0
             if connection is not None and connection.family == socket.AF_UNIX:
                 peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-                self.client = (kinds[connection.getsockname()], PEER.unpack(peer)[1])
+                self._whose = (kinds[connection.getsockname()], PEER.unpack(peer)[1])
+            self.client = self._whose
+            opened_by[self._whose] += 1
+            self._watch = self.loop.call_later(REQUEST_S, self._end_if_idle)
+            if opened_by[self._whose] > MOST_CONNECTIONS[self._whose[0]]:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._watch.cancel()
+            opened_by[self._whose] -= 1
+            if not opened_by[self._whose]:
+                del opened_by[self._whose]
+
+        def _end_if_idle(self) -> None:
+            """End it if no request has come since last time and none is being answered, or what was sent is not
+            read; and look again."""
+            answers = self.cycle is not None and not self.cycle.response_complete
+            unread = self.transport.get_write_buffer_size()
+            if (self.cycle is self._answered and not answers) or (unread and unread == self._unread):
+                self.transport.abort()
+                return
+            self._answered, self._unread = self.cycle, unread
+            self._watch = self.loop.call_later(REQUEST_S, self._end_if_idle)
 
     return KnowsPeer

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -36,6 +36,13 @@ PING_S = 20.0
 VIEWER_S = 60.0
 """So long holds what was found of somebody's groups."""
 MOST_STREAMS, MOST_STREAMS_OF_USER = 200, 20
+MOST_STORIES_OF_USER = 4
+"""So many stories may one user wait for at a time: the daemon is asked for one after the other."""
+MOST_ASKED, ASKED_S = 60, 10.0
+"""So many streams and stories may one user ask for within so many seconds."""
+MOST_VIEWS = 40
+"""So many views of a page are kept for who may see the same; each is as large as the page."""
+TOO_MANY = "too many look at the page, or ask it too much; close some, and try again in half a minute"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -72,6 +79,9 @@ class WebApp:
         self.fragments = Fragments()
         self.static = dict(_static())
         self._streams: Counter[str] = Counter()
+        self._stories: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
+        self._asked_s = 0.0
         self._views: dict[tuple[Viewer, Window], Any] = {}
         self._views_of = -1
         self._viewers: dict[tuple[str, bool, str], Viewer] = {}
@@ -84,7 +94,10 @@ class WebApp:
             Route("/explain", self._explain),
             Route("/static/{name}", self._file),
         ]
-        self.asgi: ASGIApp = _Secured(Starlette(routes=routes, lifespan=self._lifespan), self._is_strange)
+        starlette = Starlette(routes=routes, lifespan=self._lifespan)
+        # which names the host, scheme and path that the proxy asked by, and not those of the browser
+        starlette.router.redirect_slashes = False
+        self.asgi: ASGIApp = _Secured(starlette, self._refused)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -98,11 +111,16 @@ class WebApp:
 
     # --------------------------------------------------------------------------------------------------- who asks
 
-    def _is_strange(self, scope: Scope, headers: Any) -> bool:
-        """Does it ask for another host than this? Then a page of somebody else's steers a browser here."""
+    def _refused(self, scope: Scope, headers: Any) -> Response | None:
+        """The answer to whom a page of somebody else's sends here: by a name that is not this machine's, or to fetch
+        what it cannot read and would use up."""
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return PlainTextResponse("a page of another site asked for this", 403)
         if scope["client"] is not None and scope["client"][0] == "proxy":
-            return False
-        return re.sub(r":\d*$", "", headers.get("host", "")).lower() not in self.hosts
+            return None
+        if re.sub(r":\d*$", "", headers.get("host", "")).lower() in self.hosts:
+            return None
+        return PlainTextResponse("this host is not ours; --host names others than localhost", 421)
 
     def user(self, scope: Scope, headers: Any) -> str:
         """The name of who asks; empty where nobody vouches for one."""
@@ -155,44 +173,55 @@ class WebApp:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=kind, headers=headers)
 
+    def _asks_too_much(self, user: str) -> bool:
+        """Has one user asked for more than a person does? The others' answers would wait for theirs."""
+        now_s = time.monotonic()
+        if now_s >= self._asked_s:
+            self._asked_s = now_s + ASKED_S
+            self._asked.clear()
+        self._asked[user] += 1
+        return self._asked[user] > MOST_ASKED
+
     async def _events(self, request: Request) -> Response:
         user = self.user(request.scope, request.headers)
-        if self._streams.total() >= MOST_STREAMS or self._streams[user] >= MOST_STREAMS_OF_USER:
-            return PlainTextResponse(
-                "too many look at the page; close some", 503, headers={"Retry-After": "30"}
-            )
+        streams = self._streams
+        if (
+            streams.total() >= MOST_STREAMS
+            or streams[user] >= MOST_STREAMS_OF_USER
+            or self._asks_too_much(user)
+        ):
+            return PlainTextResponse(TOO_MANY, 503, headers={"Retry-After": "30"})
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         window = Window.of(request.query_params)
         return _EventStream(
             self._stream(user, window, request.query_params.get("known", "")),
-            media_type="text/event-stream",
-            headers={"X-Accel-Buffering": "no"},
+            self._streams,
+            user,
         )
 
     async def _stream(self, user: str, window: Window, known: str) -> AsyncIterator[bytes]:
         """What changes for one viewer. He is sent the whole at first; only jobs if he has the rest of this very page
         (`known`), and wants to see other jobs."""
-        self._streams[user] += 1
-        try:
-            sent: dict[str, Any] = {}
-            async with contextlib.aclosing(self.feed.pages(PING_S)) as pages:
-                async for page in pages:
-                    view = self.view(page, self._viewer(user), window)
-                    if not sent and known == view["number"]:
-                        sent = {part: value for part, value in view.items() if part not in ("jobs", "queue")}
-                    is_whole, change = not sent, delta(sent, view)
-                    if is_whole:
-                        change["whole"] = True
-                    if not change:
-                        yield b": still here\n\n"
-                        continue
-                    sent = view
-                    line = json.dumps(
-                        change, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-                    ).encode()
-                    yield b"event: change\ndata: " + line + b"\n\n"
-                    await asyncio.sleep(len(line) / BYTES_A_SECOND)
-        finally:
-            self._streams[user] -= 1
+        sent: dict[str, Any] = {}
+        async with contextlib.aclosing(self.feed.pages(PING_S)) as pages:
+            async for page in pages:
+                view = self.view(page, self._viewer(user), window)
+                if not sent and known == view["number"]:
+                    sent = {part: value for part, value in view.items() if part not in ("jobs", "queue")}
+                is_whole, change = not sent, delta(sent, view)
+                if is_whole:
+                    change["whole"] = True
+                if not change:
+                    yield b": still here\n\n"
+                    continue
+                sent = view
+                text = json.dumps(change, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+                line = text.encode(
+                    errors="replace"
+                )  # a lone surrogate somewhere is no reason to send nothing
+                yield b"event: change\ndata: " + line + b"\n\n"
+                await asyncio.sleep(len(line) / BYTES_A_SECOND)
 
     def view(self, page: Page, viewer: Viewer, window: Window) -> dict[str, Any]:
         """A view of a page; those who may see the same share one."""
@@ -203,13 +232,19 @@ class WebApp:
         if found is None:
             found = view_of(page, viewer, window, self.fragments)
             found["number"] = f"{self._began}-{page.number}"
+            if len(self._views) >= MOST_VIEWS:
+                del self._views[next(iter(self._views))]
             self._views[viewer, window] = found
         return dict(found)
 
     async def _explain(self, request: Request) -> Response:
         job, viewer, page = request.query_params.get("job", "")[:80], self.viewer(request), self.feed.page
+        user = viewer.user
+        if self._stories[user] >= MOST_STORIES_OF_USER or self._asks_too_much(user):
+            return HTMLResponse(self._story({"job": job, "error": TOO_MANY}), 503)
         try:
-            story = await story_of(self.feed, page, job, viewer)
+            with _counted(self._stories, user):
+                story = await story_of(self.feed, page, job, viewer)
         except AsadError as error:
             return HTMLResponse(self._story({"job": job, "error": units.plain(error, 400)}), 503)
         return HTMLResponse(self._story(story), 404 if "error" in story else 200)
@@ -237,10 +272,31 @@ def _static() -> dict[str, tuple[bytes, str, str]]:
     return static
 
 
+@contextlib.contextmanager
+def _counted(counter: Counter[str], user: str) -> Iterator[None]:
+    """One more of a user's, until it is over."""
+    counter[user] += 1
+    try:
+        yield
+    finally:
+        counter[user] -= 1
+        if not counter[user]:
+            del counter[user]
+
+
 class _EventStream(StreamingResponse):
     """Ends as soon as the browser is gone, and not when something is to be sent to it next."""
 
+    def __init__(self, content: AsyncIterator[bytes], streams: Counter[str], user: str) -> None:
+        """`streams` counts those of each user: this one too, from the moment in which it is called."""
+        super().__init__(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._counted = _counted(streams, user)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._counted:
+            await self._until_gone(receive, send)
+
+    async def _until_gone(self, receive: Receive, send: Send) -> None:
         async def gone() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -255,10 +311,10 @@ class _EventStream(StreamingResponse):
 
 
 class _Secured:
-    """Puts `HEADERS` on every answer, and refuses who asks for another host."""
+    """Puts `HEADERS` on every answer, and refuses whom the pages of others send here."""
 
-    def __init__(self, app: ASGIApp, is_strange: Any) -> None:
-        self._app, self._is_strange = app, is_strange
+    def __init__(self, app: ASGIApp, refused: Callable[[Scope, Any], Response | None]) -> None:
+        self._app, self._refused = app, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -272,8 +328,5 @@ class _Secured:
                     headers.setdefault(name, value)
             await send(message)
 
-        if self._is_strange(scope, Request(scope).headers):
-            text = "this host is not ours; --host names others than localhost"
-            await PlainTextResponse(text, 421)(scope, receive, with_headers)
-        else:
-            await self._app(scope, receive, with_headers)
+        refused = self._refused(scope, Request(scope).headers)
+        await (refused or self._app)(scope, receive, with_headers)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from asad.errors import ClusterError
-from asad_slurm.limits import SELDOM_S
 from asad_slurm.slurm_conf import Slurm, read_config
+
+ASK_S = 60.0
+"""So long may what has become private be shown on."""
 
 
 @runtime_checkable
@@ -21,7 +23,7 @@ class ShowsConfiguration(Protocol):
 
 
 class PrivateData:
-    """What was configured when Slurm was last asked, at the most every five minutes."""
+    """What was configured when Slurm was last asked, at the most every minute."""
 
     def __init__(self, transport: object, monotonic: Callable[[], float]) -> None:
         self._transport, self._monotonic = transport, monotonic
@@ -33,7 +35,7 @@ class PrivateData:
         """Are jobs their users' alone? What was known last holds where Slurm does not answer."""
         now_s = self._monotonic()
         if now_s >= self._next_s and isinstance(self._transport, ShowsConfiguration):
-            self._next_s = now_s + SELDOM_S
+            self._next_s = now_s + ASK_S
             try:
                 slurm = Slurm(read_config(self._transport.configuration()), {})
             except ClusterError:

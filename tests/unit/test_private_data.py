@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from asad_slurm.command import CommandTransport
-from asad_slurm.limits import SELDOM_S
-from asad_slurm.private_data import PrivateData, ShowsConfiguration
+from asad_slurm.private_data import ASK_S, PrivateData, ShowsConfiguration
 
 from asad.errors import ClusterError
 
@@ -40,10 +39,10 @@ def test_slurm_is_asked_seldom_and_what_it_answered_last_holds_while_it_does_not
     data = PrivateData(slurm, lambda: now[0])
     assert [data.hides_jobs() for _ in range(5)] == [False] * 5 and slurm.asked == 1
     slurm.private = None
-    now[0] += SELDOM_S
+    now[0] += ASK_S
     assert not data.hides_jobs() and slurm.asked == 2
     slurm.private = "jobs"
-    now[0] += SELDOM_S
+    now[0] += ASK_S
     assert data.hides_jobs()
 
 
