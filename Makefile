@@ -131,7 +131,7 @@ store-year: $(VENV)/.installed-test
 
 bench-smoke: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/benchmarks.xml
-	$(BIN)/python -m pytest benchmarks -s --smallest --junitxml build/benchmarks.xml
+	$(BIN)/python -m pytest benchmarks -n $(TEST_WORKERS) --dist loadfile --smallest --junitxml build/benchmarks.xml
 
 lint: style types imports
 
