@@ -239,6 +239,8 @@ def moved(lending: Lending) -> Moved:
     machine.do("tee", "/root/editor", stdin=EDITOR)
     machine.do("chmod", "0755", "/root/editor")
     follow(machine, commands_under(ENABLE, "Another state folder"))
+    # "`asactl mode` holds until the daemon starts again; write it into asad.toml to keep it"
+    machine.do("sed", "--in-place", "s/^mode = .*/mode = 'enforce'/", CONFIG)
     machine.do("sed", "--in-place", "s|^# state_dir = .*|state_dir = '/srv/asad'|", CONFIG)
     machine.do("systemctl", "start", "asad", timeout_s=SLOW_S)
     machine.await_("asactl", "status", "--json", shows='"number": *[1-9]', timeout_s=SLOW_S)
