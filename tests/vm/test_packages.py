@@ -327,7 +327,7 @@ def purged(removed: Removed) -> Purged:
         machine,
         machine.run("grep", "-vxF", "-f", "/tmp/before", "/tmp/after").out,
         machine.run("grep", "asad", "/etc/passwd", "/etc/group"),
-        do("systemctl", "list-unit-files", "--no-legend", "asad*", "run-asad*").strip(),
+        machine.run("systemctl", "list-unit-files", "--no-legend", "asad*", "run-asad*").out,
         {do("cat", path).strip() for path in found},
     )
 
