@@ -38,7 +38,7 @@ ELSEWHERE = {
     r"sbatch ": "tests/slurm/test_pages_on_slurm.py",
     r"sacct -X -j": "tests/slurm/test_slurm_to_mesos.py",
     r"sacctmgr ": "tests/vm/test_enabling.py",
-    r"(rm|userdel|grep) ": "tests/vm/test_enabling.py",
+    r"(cp -a|rm|userdel|grep) ": "tests/vm/test_enabling.py",
     r"python3 -m venv /opt/asad|/opt/asad/bin/pip|ln -s /opt/asad": "tests/vm/test_enabling.py",
     r"(useradd|install|systemd-tmpfiles|systemd-sysusers|systemctl)\b": "tests/vm/test_enabling.py",
     r"editor ": "tests/unit/test_store_urls.py",
