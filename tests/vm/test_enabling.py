@@ -75,8 +75,12 @@ def failed(found: Answer) -> list[str]:
 
 
 def files_of_asad(machine: Machine) -> set[str]:
-    """Every file that has asad in its name, but for the payload, what runs, and what the log keeps."""
-    pruned = [word for path in ("/proc", "/sys", "/mnt", "/tmp") for word in ("-path", path, "-prune", "-o")]
+    """Every file that has asad in its name, but for the payload, what runs, and what users have at home."""
+    pruned = [
+        word
+        for path in ("/proc", "/sys", "/mnt", "/tmp", "/home")
+        for word in ("-path", path, "-prune", "-o")
+    ]
     return set(machine.do("find", "/", *pruned, "-name", "*asad*", "-print").split())
 
 
