@@ -26,13 +26,15 @@ from asad.web.deltas import delta
 from asad.web.fragments import Fragments
 from asad.web.page_feed import Page, PageFeed
 from asad.web.stories import story_of
-from asad.web.viewers import USER, Directory, Viewer, user_of_uid, viewer_of
+from asad.web.viewers import USER, Viewer, user_of_uid, viewer_of
 from asad.web.visible import Window, view_of
 
 BYTES_A_SECOND = 12_000
 """What one viewer is sent on average, so that a page that is left open takes less than a megabyte a minute."""
 PING_S = 20.0
 """So often something is sent where nothing happens: whoever is gone is noticed."""
+VIEWER_S = 60.0
+"""So long holds what was found of somebody's groups."""
 MOST_STREAMS, MOST_STREAMS_OF_USER = 200, 20
 MOST_STORIES_OF_USER = 4
 """So many stories may one user wait for at a time: the daemon is asked for one after the other."""
@@ -82,7 +84,8 @@ class WebApp:
         self._asked_s = 0.0
         self._views: dict[tuple[Viewer, Window], Any] = {}
         self._views_of = -1
-        self._directory = Directory()
+        self._viewers: dict[tuple[str, bool, str], Viewer] = {}
+        self._forget_s = 0.0
         self._began = secrets.token_hex(4)
         """By which this process's pages differ from those of another one."""
         routes = [
@@ -119,22 +122,31 @@ class WebApp:
             return None
         return PlainTextResponse("this host is not ours; --host names others than localhost", 421)
 
-    async def user(self, scope: Scope, headers: Any) -> str:
+    def user(self, scope: Scope, headers: Any) -> str:
         """The name of who asks; empty where nobody vouches for one."""
         kind, uid = scope["client"] or ("tcp", -1)
         if kind == "peer" and uid >= 0:
-            return await self._directory.ask("", user_of_uid, uid)
+            return user_of_uid(uid)
         if kind == "proxy" and self.header:
             named = headers.getlist(self.header)
             if len(named) == 1 and USER.fullmatch(named[0]):
                 return str(named[0])
         return ""
 
-    async def viewer(self, user: str) -> Viewer:
-        """What somebody may see by now."""
-        parts = self.feed.page.parts
-        private, operators = bool(parts.get("private", True)), str(parts.get("operators", ""))
-        return await self._directory.ask(Viewer(user, "none"), viewer_of, user, private, operators)
+    def viewer(self, request: Request) -> Viewer:
+        """Who asks, and what he may see by now."""
+        return self._viewer(self.user(request.scope, request.headers))
+
+    def _viewer(self, user: str) -> Viewer:
+        """Groups are looked up where the site keeps them, and not for every answer."""
+        parts, now_s = self.feed.page.parts, time.monotonic()
+        asked = (user, bool(parts.get("private", True)), str(parts.get("operators", "")))
+        if now_s >= self._forget_s:
+            self._forget_s = now_s + VIEWER_S
+            self._viewers.clear()
+        if asked not in self._viewers:
+            self._viewers[asked] = viewer_of(*asked)
+        return self._viewers[asked]
 
     # ---------------------------------------------------------------------------------------------------- answers
 
@@ -171,7 +183,7 @@ class WebApp:
         return self._asked[user] > MOST_ASKED
 
     async def _events(self, request: Request) -> Response:
-        user = await self.user(request.scope, request.headers)
+        user = self.user(request.scope, request.headers)
         streams = self._streams
         if (
             streams.total() >= MOST_STREAMS
@@ -194,7 +206,7 @@ class WebApp:
         sent: dict[str, Any] = {}
         async with contextlib.aclosing(self.feed.pages(PING_S)) as pages:
             async for page in pages:
-                view = self.view(page, await self.viewer(user), window)
+                view = self.view(page, self._viewer(user), window)
                 if not sent and known == view["number"]:
                     sent = {part: value for part, value in view.items() if part not in ("jobs", "queue")}
                 is_whole, change = not sent, delta(sent, view)
@@ -226,13 +238,13 @@ class WebApp:
         return dict(found)
 
     async def _explain(self, request: Request) -> Response:
-        job, page = request.query_params.get("job", "")[:80], self.feed.page
-        user = await self.user(request.scope, request.headers)
+        job, viewer, page = request.query_params.get("job", "")[:80], self.viewer(request), self.feed.page
+        user = viewer.user
         if self._stories[user] >= MOST_STORIES_OF_USER or self._asks_too_much(user):
             return HTMLResponse(self._story({"job": job, "error": TOO_MANY}), 503)
         try:
             with _counted(self._stories, user):
-                story = await story_of(self.feed, page, job, await self.viewer(user))
+                story = await story_of(self.feed, page, job, viewer)
         except AsadError as error:
             return HTMLResponse(self._story({"job": job, "error": units.plain(error, 400)}), 503)
         return HTMLResponse(self._story(story), 404 if "error" in story else 200)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')"
 from live_page_samples import columns_of_jobs
 from test_live_page import ALL, Daemon, alone, app, get, serve
 
-from asad.web import listeners, viewers, web_app
+from asad.web import listeners, web_app
 from asad.web.listeners import Place
 from asad.web.visible import Window
 from asad.web.web_app import WebApp
@@ -241,29 +240,3 @@ def test_whatever_a_job_or_node_is_called_is_in_one_frame(name: str) -> None:
     assert (head, end) == (b"event: change", [b"", b""]) and b"\r" not in frame
     assert len(json.loads(line.removeprefix(b"data: "))["jobs"]["set"]) == 2
     assert get(web, "/")[0] == 200
-
-
-def test_a_directory_that_hangs_makes_nobody_of_whom_it_was_not_asked_before_and_stops_no_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(viewers, "ANSWERS_S", SHORT_S)
-    answers, asked = threading.Event(), list[str]()
-
-    def name_of(uid: str) -> str:
-        asked.append(uid)
-        if uid != "1":
-            answers.wait(60)
-        return f"user {uid}"
-
-    async def look() -> None:
-        directory = viewers.Directory()
-        assert await directory.ask("", name_of, "1") == "user 1"
-        hanging = [asyncio.create_task(directory.ask("", name_of, str(uid))) for uid in range(2, 12)]
-        await asyncio.sleep(0)
-        assert await directory.ask("", name_of, "1") == "user 1", "who is known is not asked for again"
-        assert await asyncio.gather(*hanging) == [""] * 10
-        answers.set()
-        assert await directory.ask("", name_of, "2") == "user 2", "it is asked again"
-
-    asyncio.run(look())
-    assert asked.count("1") == 1
