@@ -24,7 +24,7 @@ from asad.experts import load_experts
 from asad.model import Finished, Snapshot
 from asad.replay import playing
 from asad.replay.cpu_demand import assign
-from asad.replay.machine import infer
+from asad.replay.inferred_machine import infer
 from asad.replay.playing import leave_alone
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
@@ -50,7 +50,7 @@ def prepare(recorded: Recorded, jobs: int | None = None) -> Bench:
         recorded = Recorded(
             **{
                 field: getattr(recorded, field)
-                for field in ("path", "format", "header", "absent", "counts", "bad", "notes", "nodes_seen")
+                for field in ("path", "format", "header", "absent", "counts", "bad", "notes", "held")
             },
             jobs=recorded.jobs.take(np.arange(jobs)),
         )

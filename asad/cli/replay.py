@@ -200,6 +200,7 @@ def _of(stage: str) -> str:
     type=click.Choice(["swf", "sacct", "sacct-json", "csv"]),
     help="Format of the log [default: found from its content].",
 )
+@click.option("--cluster", metavar="NAME", help="The cluster to read, of a log that names several.")
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out bad lines and jobs that do not fit; count and list them."
 )
@@ -292,6 +293,7 @@ def replayed(
     columns: str | None,
     delimiter: str | None,
     log_format: str | None,
+    cluster: str | None,
     skip_bad: bool,
     experts: Path | None = None,
     contention: Path | None = None,
@@ -304,7 +306,8 @@ def replayed(
     """
     from asad.config import Config, load
     from asad.replay.cpu_demand import DemandProfile, read_demand
-    from asad.replay.machine import from_flags, infer, read_machine
+    from asad.replay.inferred_machine import infer
+    from asad.replay.machine import from_flags, read_machine
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
     from asad.replay.readers import read_log
     from asad.replay.replay_settings import Settings
@@ -351,7 +354,9 @@ def replayed(
     )
     if isinstance(log, str):
         names = [name.strip() for name in columns.split(",")] if columns else None
-        recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+        recorded = read_log(
+            log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format, cluster=cluster
+        )
     else:
         recorded = log
     if len(recorded.jobs) == 0:

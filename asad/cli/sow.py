@@ -91,6 +91,7 @@ def sow() -> None:
 @click.option(
     "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: found from its first line]."
 )
+@click.option("--cluster", metavar="NAME", help="The cluster to read, of a log that names several.")
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines of the log.")
 @listed("sow infer")
 @JSON
@@ -103,6 +104,7 @@ def infer(
     value_per_core_hour: float,
     columns: str | None,
     delimiter: str | None,
+    cluster: str | None,
     skip_bad: bool,
     chosen: Chosen,
     as_json: bool,
@@ -122,7 +124,7 @@ def infer(
 
     place = log or _log_of_newest_replay(store_url)
     named = [name.strip() for name in columns.split(",")] if columns else None
-    recorded = read_log(place, columns=named, delimiter=delimiter, skip_bad=skip_bad)
+    recorded = read_log(place, columns=named, delimiter=delimiter, skip_bad=skip_bad, cluster=cluster)
     found = find(recorded.jobs, least_runs)
     shown = [one for one in found.recurring if user in (None, one.user)]
     end_s = float(recorded.jobs.submit_s.max()) if len(recorded.jobs) else 0.0

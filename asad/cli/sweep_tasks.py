@@ -389,7 +389,7 @@ def _carried_out(task: Task, most_jobs: int | None) -> Outcome:
             raise AsadError(
                 f"this worker has asad {__version__}, the coordinator {task.version}; install the same"
             )
-        how = ("columns", "delimiter", "log_format", "skip_bad")
+        how = ("columns", "delimiter", "log_format", "skip_bad", "cluster")
         recorded = _recorded(task.log, task.log_sha256, *(task.options[name] for name in how))
         if most_jobs is not None:
             recorded = replace(
@@ -416,7 +416,13 @@ def _carried_out(task: Task, most_jobs: int | None) -> Outcome:
 
 @lru_cache(maxsize=2)
 def _recorded(
-    log: str, sha256: str, columns: str | None, delimiter: str | None, log_format: str | None, skip_bad: bool
+    log: str,
+    sha256: str,
+    columns: str | None,
+    delimiter: str | None,
+    log_format: str | None,
+    skip_bad: bool,
+    cluster: str | None,
 ) -> Recorded:
     """A log; a worker that is given task after task of it reads it once."""
     from asad.replay.readers import read_log
@@ -430,4 +436,6 @@ def _recorded(
     if found != sha256:
         raise AsadError(f"{log}: it is not the file that the sweep began with; begin the sweep anew")
     names = [name.strip() for name in columns.split(",")] if columns else None
-    return read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+    return read_log(
+        log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format, cluster=cluster
+    )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from asad.errors import LogError, MachineError
-from asad.model import JobLog, Machine
-from asad.replay.readers import Recorded, fields, sacct_json
+from asad.model import Machine
+from asad.replay.readers import fields, json_documents
 from asad.replay.readers.accounting_log import BadValue, quoted
 
 MOST_NODES = 1_000_000
@@ -45,7 +45,7 @@ def from_flags(nodes: int, cores: int, memory: str | float | None = None) -> Mac
     except MachineError as error:
         raise MachineError(f"--memory: {error}") from error
     of_memory = f", {memory} of memory" if memory is not None else ""
-    return _uniform(nodes, cores, memory_bytes, f"flags: {nodes} nodes of {cores} cores{of_memory}")
+    return uniform(nodes, cores, memory_bytes, f"flags: {nodes} nodes of {cores} cores{of_memory}")
 
 
 def parse_memory(text: str) -> float:
@@ -60,73 +60,6 @@ def parse_memory(text: str) -> float:
     if memory_bytes <= 0:
         raise MachineError(f"{quoted(text)} is no memory at all; write it like 128G")
     return memory_bytes
-
-
-# ------------------------------------------------------------------------------------------------- from a log
-
-
-def infer(recorded: Recorded) -> Machine:
-    """The machine that the log describes; `origin` says how far that is an assumption.
-
-    SWF says it in its header. Else, with node lists, each node has the most cores and memory that were held
-    of it at one time. Else the machine has the most cores that were in use at one time, in nodes as large as
-    the most that a job held of one. Raises MachineError if that is more than any machine has.
-    """
-    if recorded.format == "swf" and (machine := _from_swf_header(recorded.header)):
-        return machine
-    if recorded.nodes_seen:
-        seen = recorded.nodes_seen
-        names = sorted(seen)
-        return _machine(
-            recorded.path,
-            names,
-            [max(seen[name].cores, 1) for name in names],
-            [seen[name].memory_bytes for name in names],
-            f"inferred: {len(names)} nodes of the log's node lists, each with the most cores "
-            "and memory that were held of it at one time",
-        )
-    jobs = recorded.jobs
-    peak = _peak_cores(jobs)
-    wide = jobs.nodes > 0
-    if not wide.any():
-        return _spread(
-            min(peak, MOST_NODES),
-            peak,
-            f"inferred: {peak} cores were in use at one time; nodes are not recorded: one core each",
-        )
-    per_node = int(np.ceil(jobs.cores[wide] / jobs.nodes[wide]).max())
-    nodes = -(-peak // per_node)
-    return _uniform(
-        nodes,
-        per_node,
-        np.nan,
-        f"inferred: {peak} cores were in use at one time, and a job held {per_node} cores of one node: "
-        f"{nodes} nodes of {per_node} cores",
-    )
-
-
-def _from_swf_header(header: Mapping[str, str]) -> Machine | None:
-    def leading_number(key: str) -> int:
-        match = re.match(r"\d{1,9}", header.get(key, ""), re.ASCII)
-        return int(match[0]) if match else 0
-
-    nodes, cores = leading_number("MaxNodes"), leading_number("MaxProcs")
-    if not cores:
-        return None
-    if not 1 <= nodes <= min(cores, MOST_NODES):
-        return _spread(
-            min(cores, MOST_NODES), cores, f"SWF header: MaxProcs {cores}; nodes not given: one core each"
-        )
-    how = "" if cores % nodes == 0 else ", spread as evenly as can be"
-    return _spread(nodes, cores, f"SWF header: MaxNodes {nodes}, MaxProcs {cores}{how}")
-
-
-def _peak_cores(jobs: JobLog) -> int:
-    """The most cores in use at one time, as recorded; from the submission on if no start is known."""
-    start = np.where(np.isnan(jobs.start_s), jobs.submit_s, jobs.start_s)
-    when = np.concatenate((start + jobs.run_s, start))  # ends first where both are at one time
-    change = np.concatenate((-jobs.cores.astype(np.int64), jobs.cores))
-    return int(np.cumsum(change[np.argsort(when, kind="stable")]).max())
 
 
 # ------------------------------------------------------------------------------------------------- slurm.conf
@@ -176,7 +109,7 @@ def from_slurm_conf(path: str | Path) -> Machine:
             f"{path}: no NodeName line describes a node; give slurm.conf, or JSON of `sinfo --json`"
         )
     left_out = f", {future} nodes with State=FUTURE left out" if future else ""
-    return _machine(
+    return machine_of(
         str(path), names, cores, memory, f"{path}: {len(names)} nodes of its NodeName lines{left_out}"
     )
 
@@ -256,7 +189,7 @@ def _cpus(place: str, settings: Mapping[str, str]) -> int:
 def _from_json(path: str, text: str) -> Machine:
     """The nodes of `sinfo --json` or `scontrol show nodes --json`: 22.05 lists nodes, newer ones groups."""
     try:
-        whole = sacct_json.load(path, text)
+        whole = json_documents.parsed(path, text)
     except LogError as error:
         raise MachineError(str(error)) from error
     remedy = "give the output of `sinfo --json` or `scontrol show nodes --json`"
@@ -289,7 +222,7 @@ def _from_json(path: str, text: str) -> Machine:
         raise MachineError(f"{path}: it lists no nodes; {remedy}")
     names = sorted(nodes)
     note = f", {assumed} groups of unequal nodes taken as their smallest" if assumed else ""
-    return _machine(
+    return machine_of(
         path,
         names,
         [nodes[name][0] for name in names],
@@ -318,7 +251,7 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _machine(
+def machine_of(
     place: str, names: Sequence[str], cores: Sequence[int], memory: Sequence[float], origin: str
 ) -> Machine:
     for name, number in zip(names, cores, strict=True):
@@ -336,13 +269,13 @@ def _machine(
     )
 
 
-def _uniform(nodes: int, cores: int, memory_bytes: float, origin: str) -> Machine:
+def uniform(nodes: int, cores: int, memory_bytes: float, origin: str) -> Machine:
     if nodes > MOST_NODES or nodes * cores > MOST_CORES:
         raise MachineError(f"{nodes} nodes of {cores} cores ({origin}) are too many; describe the machine")
-    return _spread(nodes, nodes * cores, origin, memory_bytes)
+    return spread(nodes, nodes * cores, origin, memory_bytes)
 
 
-def _spread(nodes: int, cores: int, origin: str, memory_bytes: float = np.nan) -> Machine:
+def spread(nodes: int, cores: int, origin: str, memory_bytes: float = np.nan) -> Machine:
     """Nodes that share the cores as evenly as can be, the larger ones first."""
     if cores > MOST_CORES:
         raise MachineError(f"{cores} cores ({origin}) are too many; describe the machine")

@@ -19,7 +19,8 @@ from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Finished, Snapshot
 from asad.replay.cpu_demand import DemandProfile, assign, read_demand
-from asad.replay.machine import from_flags, infer
+from asad.replay.inferred_machine import infer
+from asad.replay.machine import from_flags
 from asad.replay.readers import read_log
 from asad.replay.replay_settings import Settings
 from asad.replay.workbench import Bench

@@ -31,6 +31,7 @@ from asad.experts.fitting import read_history
 from asad.node.progress_files import parse as parse_progress
 from asad.replay import machine as machines
 from asad.replay.cpu_demand import assign, read_demand
+from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
 from asad.replay.workload import build_workload
@@ -124,7 +125,7 @@ def _log(form: str) -> Callable[[Path], Read]:
             recorded = read_log(path, skip_bad=chance.random() < 0.7, format=text, delimiter=delimiter)
             _require_sound(recorded)
             try:
-                machine = machines.infer(recorded)
+                machine = infer(recorded)
                 demand = assign(recorded.jobs, *recorded.jobs.fingerprints(), read_demand("beta:0.5"), 1)
                 notes: list[str] = []
                 build_workload(recorded, machine, Settings(), demand, notes)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.errors import LogError, MachineError
-from asad.replay import machine as machines
+from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, fields, read_log
 from asad.replay.readers.accounting_log import BadValue
 
@@ -80,7 +80,7 @@ def test_mutated_logs_are_refused_or_accounted_for(
             return
         consistent(recorded)
         try:
-            machine = machines.infer(recorded)
+            machine = infer(recorded)
         except MachineError:
             return
         assert machine.total_cores > 0

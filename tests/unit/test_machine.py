@@ -10,6 +10,7 @@ import pytest
 
 from asad.errors import MachineError
 from asad.replay import machine as machines
+from asad.replay.inferred_machine import infer
 from asad.replay.readers import read_log
 
 LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
@@ -137,26 +138,27 @@ def test_memory(text: str, size: float) -> None:
 
 
 def test_swf_header_and_its_spread(tmp_path: Path) -> None:
-    assert machines.infer(read_log(LOGS / "small.swf")).cores.tolist() == [4, 4, 4, 4]
+    assert infer(read_log(LOGS / "small.swf")).cores.tolist() == [4, 4, 4, 4]
     text = (LOGS / "small.swf").read_text()
-    uneven = machines.infer(read_log(written(tmp_path, text.replace("MaxNodes: 4", "MaxNodes: 3"))))
+    uneven = infer(read_log(written(tmp_path, text.replace("MaxNodes: 4", "MaxNodes: 3"))))
     assert uneven.cores.tolist() == [6, 5, 5]
     assert "evenly" in uneven.origin
-    alone = machines.infer(read_log(written(tmp_path, text.replace("MaxNodes: 4", "MaxNodes: -1"))))
+    alone = infer(read_log(written(tmp_path, text.replace("MaxNodes: 4", "MaxNodes: -1"))))
     assert alone.cores.tolist() == [1] * 16
-    no_header = machines.infer(read_log(written(tmp_path, text.replace("MaxProcs", "Other"))))
+    no_header = infer(read_log(written(tmp_path, text.replace("MaxProcs", "Other"))))
     assert no_header.total_cores == 8  # 4 + 2 + 1 + 1 ran at one time
     assert "inferred" in no_header.origin
 
 
 def test_node_lists_and_node_counts(tmp_path: Path) -> None:
-    machine = machines.infer(read_log(LOGS / "oddities.sacct"))
+    machine = infer(read_log(LOGS / "oddities.sacct"))
     assert machine.node_names == ("n1", "n2", "n3", "n4")
     assert machine.origin.startswith("inferred: 4 nodes of the log's node lists")
+    assert "lower bound" not in machine.origin
     counted = (
         "JobID|Submit|Start|ElapsedRaw|NCPUS|NNodes\n1|10|10|100|8|2\n2|10|50|100|6|1\n3|10|110|10|2|1\n"
     )
-    machine = machines.infer(read_log(written(tmp_path, counted)))
+    machine = infer(read_log(written(tmp_path, counted)))
     assert machine.cores.tolist() == [6, 6, 6]  # 14 cores at one time, 6 of one node
     assert "14 cores" in machine.origin
 
@@ -173,5 +175,5 @@ def test_node_lists_and_node_counts(tmp_path: Path) -> None:
 )
 def test_real_logs(traces: Path, name: str, nodes: int, cores: int) -> None:
     recorded = read_log(traces / name)
-    machine = machines.infer(recorded)
+    machine = infer(recorded)
     assert (len(machine.node_names), machine.total_cores) == (nodes, cores)

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import gzip
-import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from asad.errors import LogError, UsageError
+from asad.errors import UsageError
 from asad.replay.readers import sacct, sacct_json, swf
-from asad.replay.readers.accounting_log import NodeSeen, Recorded
+from asad.replay.readers.accounting_log import Holdings, Recorded
+from asad.replay.readers.raw_bytes import plain_bytes
 
-__all__ = ["FORMATS", "NodeSeen", "Recorded", "read_log"]
+__all__ = ["FORMATS", "Holdings", "Recorded", "read_log"]
 
 FORMATS = ("swf", "sacct", "sacct-json", "csv")
 
@@ -27,12 +25,14 @@ def read_log(
     delimiter: str | None = None,
     skip_bad: bool = False,
     format: str | None = None,
+    cluster: str | None = None,
 ) -> Recorded:
-    """Read an accounting log; `-` is standard input, and gzip is undone wherever it is found.
+    """Read an accounting log; `-` is standard input, and compression is undone wherever it is found.
 
     `columns` names the columns of a table that has no header, with sacct's names in any case; `delimiter`
     separates its fields (found out if not given); `format`, one of `FORMATS`, is found out if not given.
-    With `skip_bad` bad lines are listed in `Recorded.bad`, else the first one is raised.
+    With `skip_bad` bad lines are listed in `Recorded.bad`, else the first one is raised. Of a log of several
+    clusters, `cluster` chooses one.
 
     Raises LogError (file, line, column, remedy), UsageError for wrong arguments.
     """
@@ -41,44 +41,26 @@ def read_log(
     if delimiter is not None and (not delimiter or "\n" in delimiter or "\r" in delimiter):
         raise UsageError("--delimiter: it must be one character or more, and no line break")
     name = "standard input" if str(path) == "-" else str(path)
-    raw = _bytes(name, str(path))
+    raw = plain_bytes(name, str(path))
     found = format or ("sacct" if columns is not None else _sniff(raw))
     if found == "swf":
         return swf.read(name, raw, skip_bad)
-    # a job name may be any bytes; what is not UTF-8 is replaced, since it can only be a name
-    text = raw.decode("utf-8-sig", "replace")
     if found == "sacct-json":
-        return sacct_json.read(name, text, skip_bad=skip_bad)
+        return sacct_json.read(name, raw, skip_bad=skip_bad, cluster=cluster)
     return sacct.read(
         name,
-        text,
+        raw,
         columns=columns,
         delimiter=delimiter or ("," if format == "csv" else None),
         skip_bad=skip_bad,
         log_format=format,
+        cluster=cluster,
     )
-
-
-def _bytes(name: str, path: str) -> bytes:
-    try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise LogError(
-            name, None, None, error.strerror or str(error), "check the path and its permissions"
-        ) from error
-    if not raw.startswith(b"\x1f\x8b"):
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise LogError(
-            name, None, None, f"its gzip data are broken ({error})", "copy the file again"
-        ) from error
 
 
 def _sniff(raw: bytes) -> str:
     """What a log is, from its first line that says something; a table if nothing else."""
-    start = raw[:65536].decode("utf-8-sig", "replace")
+    start = raw[:65536].decode("utf-8", "replace")
     first = next((line for line in start.split("\n") if line.strip()), "")
     if first.lstrip()[:1] in ("{", "["):
         return "sacct-json"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.errors import LogError
-from asad.model import JobLog
+from asad.model import Floats, JobLog
+
+if TYPE_CHECKING:
+    from asad.replay.readers.node_sets import NodeListTable
 
 ABSENT = {
     "start_s": np.nan,
@@ -24,12 +28,23 @@ ABSENT = {
 """Optional columns of a `JobLog` → what stands in a row that has none."""
 
 
-class NodeSeen(NamedTuple):
-    """The most that jobs of the log held of one node at one time."""
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What jobs held of which nodes, one row a run of a job (heterogeneous ones: a component)."""
 
-    cores: int
-    memory_bytes: float
-    """NaN if the log does not record memory."""
+    start_s: Floats
+    stop_s: Floats
+    cores: NDArray[np.int64]
+    """Over all its nodes; how they were spread over them no log says."""
+    memory_bytes: Floats
+    """Over all its nodes; NaN if not recorded."""
+    suspended: NDArray[np.bool_]
+    """It was suspended for a time, in which others may have held the same cores."""
+    node_set: NDArray[Any]
+    """Codes of `lists`, of lists that name nodes."""
+    lists: NodeListTable
+    local_times: bool
+    """Times may be local ones, in which an hour comes twice when summer time ends."""
 
 
 class BadValue(ValueError):
@@ -98,8 +113,8 @@ class Recorded:
     """The bad lines that were skipped."""
     notes: list[str]
     """What was assumed, one sentence each."""
-    nodes_seen: dict[str, NodeSeen]
-    """By node name, from the log's node lists; empty if it has none."""
+    held: Holdings | None
+    """From the log's node lists; None if it has none."""
 
 
 def absent_columns(jobs: JobLog) -> tuple[str, ...]:
@@ -121,7 +136,7 @@ def recorded_of(
     log_format: str,
     bad: list[LogError],
     header: dict[str, str] | None = None,
-    nodes_seen: dict[str, NodeSeen] | None = None,
+    held: Holdings | None = None,
 ) -> Recorded:
     """What was read. Raises LogError, which says where the lines went, for a log without a single usable job."""
     path, counts = reading.path, reading.counts
@@ -130,9 +145,7 @@ def recorded_of(
         problem = f"no job in this log ran ({why or 'it is empty'})"
         raise LogError(path, None, None, problem, "give a log of jobs that ended")
     absent = absent_columns(jobs)
-    return Recorded(
-        jobs, path, log_format, header or {}, absent, counts, bad, reading.notes, nodes_seen or {}
-    )
+    return Recorded(jobs, path, log_format, header or {}, absent, counts, bad, reading.notes, held)
 
 
 def quoted(text: str) -> str:

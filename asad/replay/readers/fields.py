@@ -14,16 +14,24 @@ from asad.replay.readers.accounting_log import BadValue, quoted
 
 PARTITION_LIMIT = -1.0
 """Time limit of a job that asked for none: its partition's holds."""
-NOT_A_TIME = frozenset({"", "0", "none", "unknown", "n/a", "invalid", "(null)"})
+MISSING = frozenset(
+    {"", "none", "unknown", "n/a", "na", "nan", "nat", "<na>", "null", "(null)", "invalid", "none assigned"}
+)
+"""What stands for nothing, in lower case: as Slurm writes it, and as what has read and written a table again does."""
+NOT_A_TIME = MISSING | {"0", "0.0"}
+WHOLE = re.compile(r"\d{1,18}(?:\.0{0,9})?(?:[eE]\+?\d{1,2})?|\d(?:\.\d{1,15})?[eE]\+?\d{1,2}", re.ASCII)
 DURATION = re.compile(
-    r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,7}):)?(?P<minutes>\d{1,8}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?)",
+    r"(?:(?P<days>\d{1,6})(?:-| days? ))?(?:(?P<hours>\d{1,7}):)?"
+    r"(?P<minutes>\d{1,8}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?)",
     re.ASCII,
 )
-SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
-LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
+SECONDS = re.compile(r"\d{1,12}(?:\.\d{0,9})?|\d(?:\.\d{1,15})?[eE]\+?\d{1,2}", re.ASCII)
+LOCAL_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?)\d{0,3} ?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII
+)
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
 GRES = re.compile(r"[A-Za-z][\w-]{0,40}(?::[A-Za-z][\w.-]{0,60})?", re.ASCII)
-NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]{1,8192}", re.ASCII)
+NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]+", re.ASCII)
 Value = TypeVar("Value")
 
 
@@ -73,9 +81,9 @@ def time(text: str) -> float:
         return math.nan
     if SECONDS.fullmatch(text):
         return float(text)
-    if LOCAL_TIME.fullmatch(text):
+    if match := LOCAL_TIME.fullmatch(text):
         try:
-            moment = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(match[1] + (match[2] or "").replace("UTC", "Z"))
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             pass
@@ -83,6 +91,12 @@ def time(text: str) -> float:
         f"{quoted(text)} is not a time",
         "write 2024-01-31T12:00:00, epoch seconds, or Unknown (unset SLURM_TIME_FORMAT)",
     )
+
+
+def is_local(text: str) -> bool:
+    """Is it a time without a zone, which may be a local one?"""
+    match = LOCAL_TIME.fullmatch(text.strip())
+    return match is not None and not match[2]
 
 
 def _day(date: str) -> float:
@@ -135,23 +149,44 @@ def time_limit_minutes(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A number of cores or nodes; 0 if empty. Old sacct writes 2K for 2048."""
+    """A number of cores or nodes; 0 if missing.
+
+    Old sacct writes 2K for 2048; what has read a table with gaps writes 4 as 4.0.
+    """
     if text.isdecimal() and text.isascii() and len(text) <= 10 and int(text) < 2**31:
         return int(text)
     word = text.strip()
-    if not word or word.lower() in NOT_A_TIME:
+    if word.lower() in MISSING:
         return 0
     if re.fullmatch(r"\d{1,6}[Kk]", word, re.ASCII):
         return 1024 * int(word[:-1])
-    raise BadValue(f"{quoted(text)} is not a number below 2^31", "write a whole number")
+    if not WHOLE.fullmatch(word) or not float(word).is_integer():
+        raise BadValue(f"{quoted(text)} is not a whole number", "write one, like 4")
+    if float(word) >= 2**31:
+        raise BadValue(f"{quoted(text)} is not a number below 2^31", "check the number")
+    return int(float(word))
 
 
-def memory(text: str) -> float:
-    """`128G`, `2800M`, `64000` (mebibytes) → bytes; units are powers of 1024."""
+def memory(text: str, *, rounded: bool = False) -> float:
+    """`128G`, `2800M`, `64000` (mebibytes) → bytes; units are powers of 1024.
+
+    Of what sacct has `rounded` it is the least that is printed so.
+    """
     match = MEMORY.fullmatch(text.strip())
     if not match or match[5]:
         raise BadValue(f"{quoted(text)} is not an amount of memory", "write it like 128G or 64000M")
-    return float(match[1] + (match[2] or "")) * UNIT_BYTES[match[3].upper()]
+    number = _least_amount(match[1], match[2]) if rounded else float(match[1] + (match[2] or ""))
+    return number * UNIT_BYTES[match[3].upper()]
+
+
+def _least_amount(whole: str, fraction: str | None) -> float:
+    """The least number that is printed so: `sacct --units=G` rounds to two digits (503.24), and half of the last one
+    more than a node has would keep a job from it."""
+    if (
+        fraction is None or fraction == ".0"
+    ):  # which is how programs write whole numbers, not how sacct rounds
+        return float(whole)
+    return max(0.0, float(whole + fraction) - 0.5 * 10.0 ** -(len(fraction) - 1))
 
 
 def requested_memory(text: str) -> ReservedMemory:
@@ -162,7 +197,7 @@ def requested_memory(text: str) -> ReservedMemory:
     """
     match = MEMORY.fullmatch(text.strip())
     if not match:
-        if text.strip().strip("?").lower() in NOT_A_TIME:
+        if text.strip().strip("?").lower() in MISSING:
             return ReservedMemory(math.nan, "job")
         raise BadValue(
             f"{quoted(text)} is not an amount of memory", "write it like 4G, 4Gn (per node) or 4Gc (per core)"
@@ -173,7 +208,7 @@ def requested_memory(text: str) -> ReservedMemory:
         megabytes, flagged = per_core_flag(int(whole))
         if flagged:
             return ReservedMemory(megabytes * 2.0**20 or math.nan, "core", flagged=True)
-    amount = float(whole + (fraction or "")) * UNIT_BYTES[unit.upper()]
+    amount = _least_amount(whole, fraction) * UNIT_BYTES[unit.upper()]
     return ReservedMemory(amount or math.nan, per)
 
 
@@ -210,7 +245,7 @@ def tres(text: str) -> Tres:
         elif name == "node":
             nodes = count(amount)
         elif name == "mem":
-            memory_bytes = memory(amount) or math.nan
+            memory_bytes = memory(amount, rounded=True) or math.nan
         elif name.startswith("gres/") and amount.isascii() and amount.isdecimal():
             gres[name[5:]] = int(amount[:7])
     return Tres(cores, nodes, memory_bytes, gres_text(gres) if gres else "")
@@ -227,7 +262,7 @@ def state(text: str) -> str:
 def node_list(text: str) -> tuple[str, ...]:
     """`n[1-3],login` → the names (`asad.cluster.node_names`); none for `None assigned`."""
     text = text.strip()
-    if text.lower() in NOT_A_TIME or text.lower() == "none assigned":
+    if text.lower() in NOT_A_TIME:
         return ()
     if not NODE_LIST.fullmatch(text):
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1")

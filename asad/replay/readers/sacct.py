@@ -1,79 +1,38 @@
 """`sacct -P` text, and comma-separated extracts with sacct's column names.
 
-Columns are read one after the other, each text once (`fields.Memo`), since logs repeat themselves.
+Columns are read block by block, and texts that come again once (`fields.Memo`), since logs repeat themselves.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import operator
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from asad.errors import LogError
+from asad.model import Floats
 from asad.replay.readers import fields
 from asad.replay.readers.accounting_log import BadValue, Reading, Recorded, quoted
-from asad.replay.readers.extract import Extract, hint_of, read_extract
+from asad.replay.readers.job_records import JobRecords, Steps, hint_of
+from asad.replay.readers.node_sets import runs_of
+from asad.replay.readers.raw_bytes import line_blocks
+from asad.replay.readers.recorded_jobs import read_records
+from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, column_name
+from asad.replay.readers.table_lines import Layout, Records, records_of
 
-KNOWN = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        account admincomment alloccpus allocgres allocnodes alloctres associd avecpu avecpufreq
-        avediskread avediskwrite avepages averss avevmsize blockid cluster comment constraints
-        consumedenergy consumedenergyraw container cputime cputimeraw dbindex derivedexitcode
-        elapsed elapsedraw eligible end exitcode extra failednode flags gid group jobid jobidraw
-        jobname layout licenses maxdiskread maxdiskreadnode maxdiskreadtask maxdiskwrite
-        maxdiskwritenode maxdiskwritetask maxpages maxpagesnode maxpagestask maxrss maxrssnode
-        maxrsstask maxvmsize maxvmsizenode maxvmsizetask mcslabel mincpu mincpunode mincputask ncpus
-        nnodes nodelist ntasks partition planned plannedcpu plannedcpuraw priority qos qosraw qosreq
-        reason reqcpufreq reqcpufreqgov reqcpufreqmax reqcpufreqmin reqcpus reqgres reqmem reqnodes
-        reqtres reservation reservationid reserved resvcpu resvcpuraw restarts segment start state
-        stderr stdin stdout stepid submit submitline suspended systemcomment systemcpu timelimit
-        timelimitraw totalcpu tresusageinave tresusageinmax tresusageinmaxnode tresusageinmaxtask
-        tresusageinmin tresusageinminnode tresusageinmintask tresusageintot tresusageoutave
-        tresusageoutmax tresusageoutmaxnode tresusageoutmaxtask tresusageouttot uid user usercpu
-        wckey wckeyid workdir
-        """,
-    )
-)
-"""Every field of `sacct --helpformat`, 14.11 to 25.05, in lower case."""
-FREE_TEXT = frozenset(
-    [
-        "jobname",
-        "comment",
-        "admincomment",
-        "systemcomment",
-        "submitline",
-        "workdir",
-        "wckey",
-        "container",
-        "constraints",
-        "extra",
-        "reason",
-        "stdin",
-        "stdout",
-        "stderr",
-    ]
-)
-"""Columns into which a user may write the delimiter."""
-LISTS = frozenset(["nodelist", "alloctres", "reqtres", "licenses", "reqgres", "allocgres"])
-"""Columns that hold commas by themselves, which matters when comma is the delimiter."""
-DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":")
+DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":", "\x1f", "\x1e", "\x01", "@", "#", "!")
+"""Those that are tried where no header shows which it is."""
 JOB_ID = re.compile(
-    r"\d{1,18}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,400}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
+    r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,65536}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
-MOST_SURPLUS = 100
-"""Delimiters in the names of one line; with more it counts as bad."""
-
-TRANSPOSED_TOGETHER = 1024
-"""Records turned into columns at a time: few enough to stay in the processor's cache."""
+FLOAT_ID = re.compile(r"\d{1,15}\.0", re.ASCII)
+MOST_REMEMBERED = 100_000
+"""Texts of one column whose values are kept from block to block."""
+NOTHING = fields.Tres(0, 0, math.nan)
 
 
 def job_id(text: str) -> str:
@@ -91,9 +50,9 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "submit": fields.time,
     "start": fields.time,
     "end": fields.time,
-    "eligible": fields.time,
     "elapsed": fields.duration,
     "elapsedraw": fields.duration,
+    "suspended": fields.duration,
     "timelimit": fields.time_limit,
     "timelimitraw": fields.time_limit_minutes,
     "totalcpu": fields.duration,
@@ -107,12 +66,18 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "alloctres": fields.tres,
     "reqtres": fields.tres,
     "state": fields.state,
-    "nodelist": fields.node_list,
+    "nodelist": runs_of,
 }
 """Typed columns: what is used, and what shows where a name with delimiters in it ends."""
-NAMES = frozenset(("cluster", "user", "uid", "jobname", "partition", "comment"))
-"""Columns that are used as they are."""
-UNIQUE = frozenset(("jobid", "jobidraw", "submit", "start", "end"))
+NAMES = {
+    "user": ("user", "uid"),
+    "application": ("jobname",),
+    "partition": ("partition",),
+    "cluster": ("cluster",),
+    "hint": ("comment",),
+}
+"""Texts of a record, and the columns of which the first that is there has them."""
+TEXT_COLUMNS = frozenset(name for several in NAMES.values() for name in several)
 REQUIRED = (
     (("jobid", "jobidraw"), "JobID"),
     (("submit",), "Submit"),
@@ -124,64 +89,57 @@ REQUIRED = (
 
 def read(
     path: str,
-    text: str,
+    raw: bytes,
     *,
     columns: Sequence[str] | None,
     delimiter: str | None,
     skip_bad: bool,
     log_format: str | None,
+    cluster: str | None,
 ) -> Recorded:
-    """The jobs of a table of accounting records.
+    """The jobs of a table of accounting records, in UTF-8.
 
-    `columns` names them where the file has no header. Raises LogError for missing columns, for the first bad
-    line unless `skip_bad`, and if no job ran.
+    `columns` names them where the file has no header. Raises LogError for missing columns, for the first bad line
+    unless `skip_bad`, as `read_records` does, and if no job ran.
     """
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    reading = Reading(path, counts={"lines": len(lines)})
-    names, delimiter, header = _columns(path, lines, columns, delimiter)
+    names, delimiter, header = _columns(path, raw, columns, delimiter)
     log_format = log_format or ("csv" if delimiter == "," else "sacct")
-    _require(path, names)
-
-    table = _split(lines, names, delimiter, header, log_format, reading)
-    return read_extract(_extract(table, reading), reading, log_format, skip_bad)
-
-
-def _names(fields_of_line: Sequence[str]) -> list[str]:
-    return [name.strip().strip('"').split("%", 1)[0].lower() for name in fields_of_line]
-
-
-def _is_header(names: Sequence[str]) -> bool:
-    return ("jobid" in names or "jobidraw" in names) and sum(name in KNOWN for name in names) >= 3
+    for any_of, wanted in REQUIRED:
+        if not any(name in names for name in any_of):
+            raise LogError(
+                path, None, wanted, "the log does not have this column", "write the log again with it"
+            )
+    reading = Reading(path, counts={"lines": 0})
+    table = _Table(names, delimiter, header, log_format, reading)
+    for block in records_of(line_blocks(raw), table.layout, reading):
+        table.add(block)
+    return read_records(table.finished(), table.steps, reading, log_format, skip_bad, cluster)
 
 
 def _columns(
-    path: str, lines: list[str], columns: Sequence[str] | None, delimiter: str | None
+    path: str, raw: bytes, columns: Sequence[str] | None, delimiter: str | None
 ) -> tuple[list[str], str, str | None]:
     """Names of the columns in lower case, the delimiter, and the header line if there is one."""
-    candidates = (delimiter,) if delimiter else DELIMITERS
+    lines = next(line_blocks(raw[:1_000_000]), [])
     number, first = next(((n, line) for n, line in enumerate(lines, 1) if line.strip()), (1, ""))
-    header = max(candidates, key=lambda by: sum(name in KNOWN for name in _names(first.split(by))))
-    has_header = _is_header(_names(first.split(header)))
+    between = delimiter or _between_names(first)
+    header = _names(first.split(between)) if between else []
+    has_header = _is_header(header)
     if columns is not None:
-        names = _names(columns)
-        if unknown := [name for name in names if name not in KNOWN]:
-            raise LogError(
-                path,
-                None,
-                unknown[0],
-                "sacct has no such column",
-                "name columns as `sacct --helpformat` lists them",
-            )
-        chosen = delimiter or max(candidates, key=lambda by: first.count(by) >= len(names) - 1 > 0)
-        return names, chosen, first if has_header else None
-    if has_header:
-        names = _names(first.split(header))
-        if names[-1] == "":  # sacct -p ends each line with the delimiter
-            names.pop()
-        return names, header, first
-    if len(_names(first.split())) > 2 and _is_header(_names(first.split())):
+        names = [column_name(name, abbreviated=True) or "" for name in columns]
+        for name, known in zip(columns, names, strict=True):
+            if not known:
+                hint = "name columns as `sacct --helpformat` lists them"
+                raise LogError(path, None, quoted(name.lower()), "sacct has no such column", hint)
+        chosen = delimiter or max(DELIMITERS, key=lambda by: first.count(by) >= len(names) - 1 > 0)
+        if has_header and between:
+            return names, between, first
+        return names, chosen, None
+    if has_header and between:
+        if header[-1] == "":  # sacct -p ends each line with the delimiter
+            header.pop()
+        return header, between, first
+    if len(first.split()) > 2 and _is_header(_names(first.split())):
         raise LogError(
             path, number, None, "columns are aligned by spaces and cut off", "write the log with `sacct -P`"
         )
@@ -190,274 +148,228 @@ def _columns(
         number,
         None,
         "this is no log that asad knows: not SWF, not JSON, no table whose first line names its columns",
-        "if it is a table without a header, name its columns with --columns; or say what it is with --format",
+        "if it is a table without a header, name its columns with --columns, and with --delimiter what stands between "
+        "them; or say what it is with --format",
     )
 
 
-def _require(path: str, names: Sequence[str]) -> None:
-    for any_of, wanted in REQUIRED:
-        if not any(name in names for name in any_of):
-            raise LogError(
-                path, None, wanted, "the log does not have this column", "write the log again with it"
-            )
+def _names(fields_of_line: Sequence[str]) -> list[str]:
+    return [column_name(name) or name.strip().strip('"').lower() for name in fields_of_line]
 
 
-@dataclass(slots=True)
+def _is_header(names: Sequence[str]) -> bool:
+    return ("jobid" in names or "jobidraw" in names) and sum(
+        column_name(name) is not None for name in names
+    ) >= 3
+
+
+def _between_names(first: str) -> str | None:
+    """What stands between the columns' names on the first line, with blanks around it; None for blanks alone."""
+    between = re.search(r"(?<=\w)[\"']?(%-?\d+)?[\"']?([^\w\"'%]+)[\"']?(?=\w)", first, re.ASCII)
+    if not between or not between[2].strip(" "):
+        return None
+    return between[2]
+
+
 class _Table:
-    """What is used of the lines of the log, as text."""
+    """The records of a log, of which blocks are added one after the other."""
 
-    columns: dict[str, list[str]]
-    """By name, one entry a job line."""
-    line: list[int]
-    """(job lines,) number of each."""
-    identity: str
-    """Name of the column by which jobs and steps differ."""
-    steps: list[tuple[int, str, str]]
-    """Line, id and CPU time of each step."""
+    def __init__(
+        self, names: list[str], delimiter: str, header: str | None, log_format: str, reading: Reading
+    ) -> None:
+        self.place = {  # of equal names the first one counts
+            name: names.index(name)
+            for name in dict.fromkeys(names)
+            if name in PARSERS or name in TEXT_COLUMNS
+        }
+        self.records, self.steps, self.reading = JobRecords(), Steps(), reading
+        self.records.has_end = "end" in self.place
+        self._memo: dict[str, fields.Memo[Any]] = {
+            name: fields.Memo(parse) for name, parse in PARSERS.items()
+        }
+        self._identity = "jobid" if "jobid" in self.place else "jobidraw"
+        self._flagged = 0
+        self._float_ids: bool | None = None
+        comma = delimiter == ","
+        self.layout = Layout(
+            width=len(names),
+            delimiter=delimiter,
+            header=header,
+            quoted=log_format == "csv",
+            used=frozenset(self.place.values()),
+            free=frozenset(
+                at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
+            ),
+            readers={
+                at: self._memo[name].__getitem__ if name in PARSERS else _shape(SHAPES[name])
+                for at, name in enumerate(names)
+                if name in PARSERS or name in SHAPES
+            },
+        )
+
+    def add(self, block: Records) -> None:
+        """Take a block of records: jobs as columns, and what steps used."""
+        for memo in self._memo.values():
+            if len(memo) > MOST_REMEMBERED:
+                memo.clear()
+        identity = self.place[self._identity]
+        rows, lines = block.rows, block.line
+        ids = [row[identity] for row in rows]
+        if self._float_ids is None and ids:
+            # with a gap in its column, a program writes the id 12 as 12.0, which is a step's
+            self._float_ids = all(FLOAT_ID.fullmatch(one.strip()) or not one.strip() for one in ids)
+        if self._float_ids:
+            for row in rows:
+                row[identity] = row[identity].strip().removesuffix(".0")
+        elif any("." in one for one in ids):
+            rows, lines = self._without_steps(block, ids)
+        if rows:
+            self._add_jobs(rows, lines)
+
+    def finished(self) -> JobRecords:
+        """All records, with notes of what was assumed."""
+        self.reading.note(
+            self._flagged, "jobs have Slurm's per-core flag in ReqMem: the rest is taken as MiB per core"
+        )
+        if self.records.local_times:
+            self.reading.notes.append("times without a zone are taken as UTC")
+        return self.records
+
+    def _without_steps(self, block: Records, ids: list[str]) -> tuple[list[list[str]], list[int]]:
+        """The rows and lines of jobs. What steps used is kept, and who stands before them."""
+        cpu, start = self.place.get("totalcpu"), self.place.get("start")
+        rows, lines = [], []
+        before = len(self.records) - 1
+        steps = self.steps
+        for row, line, one in zip(block.rows, block.line, ids, strict=True):
+            if "." not in one:
+                rows.append(row)
+                lines.append(line)
+                before += 1
+                continue
+            try:
+                seconds = self._memo["totalcpu"][row[cpu]] if cpu is not None else math.nan
+                name = job_id(one).split(".", 1)[0]
+                moment = fields.time(row[start]) if seconds > 0 and start is not None else math.nan
+            except BadValue as bad:
+                self.reading.fault(line, "step", bad)
+                continue
+            self.reading.count("step")
+            if seconds > 0:
+                steps.job_id.append(name)
+                steps.start_s.append(moment)
+                steps.cpu_time_s.append(seconds)
+                steps.after.append(before)
+        return rows, lines
+
+    def _add_jobs(self, rows: list[list[str]], lines: list[int]) -> None:
+        pick = operator.itemgetter(*self.place.values())
+        text = dict(zip(self.place, zip(*map(pick, rows), strict=True), strict=True))
+
+        def column(name: str, default: Any) -> Any:
+            """A column's values; what cannot be read is reported and becomes the default."""
+            if name not in text:
+                return [default] * len(rows)
+            try:
+                if name in TIMES and (seconds := _iso_seconds(text[name])) is not None:
+                    return seconds
+                # times and ids hardly ever repeat: keeping them would only cost memory
+                memo = self._memo[name]
+                return list(map(memo.parse if name in UNIQUE else memo.__getitem__, text[name]))
+            except BadValue:
+                return self._one_by_one(name, zip(lines, text[name], strict=True), default)
+
+        def first_of(*names: str) -> Any:
+            return column(next((name for name in names if name in text), ""), math.nan)
+
+        allocated, requested = column("alloctres", NOTHING), column("reqtres", NOTHING)
+        cores = _first_positive(
+            *(column(name, 0) for name in ("alloccpus", "ncpus") if name in text),
+            [tres.cores for tres in allocated],
+            column("reqcpus", 0),
+            [tres.cores for tres in requested],
+        )
+        nodes = _first_positive(
+            *(column(name, 0) for name in ("nnodes", "allocnodes") if name in text),
+            [tres.nodes for tres in allocated],
+            column("reqnodes", 0),
+        )
+        asked = column("reqmem", fields.ReservedMemory(math.nan, "job"))
+        self._flagged += sum(one.flagged for one in asked)
+        if not self.records.local_times:
+            self.records.local_times = any(
+                fields.is_local(one) for name in TIMES if name in text for one in text[name][:100]
+            )
+        numbers: dict[str, Any] = {
+            "line": lines,
+            "submit_s": column("submit", math.nan),
+            "start_s": column("start", math.nan),
+            "end_s": column("end", math.nan),
+            "elapsed_s": first_of("elapsedraw", "elapsed"),
+            "suspended_s": column("suspended", math.nan),
+            "cores": cores,
+            "nodes": nodes,
+            "time_limit_s": first_of("timelimitraw", "timelimit"),
+            "memory_bytes": [
+                tres.memory_bytes
+                if tres.memory_bytes > 0
+                else one.amount_bytes
+                * (1 if one.per == "job" else core if one.per == "core" else node or math.nan)
+                for tres, one, core, node in zip(
+                    allocated, asked, cores.tolist(), nodes.tolist(), strict=True
+                )
+            ],
+            "cpu_time_s": column("totalcpu", math.nan),
+        }
+        names = {
+            "state": column("state", ""),
+            "gres": [a.gres or b.gres for a, b in zip(allocated, requested, strict=True)],
+        }
+        for name, several in NAMES.items():
+            found = next((one for one in several if one in text), None)
+            if found is not None:
+                names[name] = list(map(hint_of, text[found])) if name == "hint" else text[found]
+        job_ids = column(self._identity, "")
+        self.records.add(job_ids, numbers, names, text.get("nodelist"), self.reading)
+
+    def _one_by_one(self, name: str, texts: Iterable[tuple[int, str]], default: Any) -> list[Any]:
+        """The values of a column in which some cannot be read, which are reported."""
+        values = []
+        for line, text in texts:
+            try:
+                values.append(PARSERS[name](text))
+            except BadValue as bad:
+                self.reading.fault(line, name, bad)
+                values.append(default)
+        return values
 
 
-def _split(
-    lines: list[str],
-    names: list[str],
-    delimiter: str,
-    header: str | None,
-    log_format: str,
-    reading: Reading,
-) -> _Table:
-    """Take the lines apart. Blank lines and headers, wherever they stand, are counted."""
-    used = {  # of equal names the first one counts
-        name: names.index(name) for name in names if name in PARSERS or name in NAMES
-    }
-    pick = operator.itemgetter(*used.values())
-    identity = "jobid" if "jobid" in used else "jobidraw"
-    id_place, cpu_place = used[identity], used.get("totalcpu")
-    records: list[tuple[str, ...]] = []
-    numbers: list[int] = []
-    steps: list[tuple[int, str, str]] = []
-    memo = {name: fields.Memo(parse) for name, parse in PARSERS.items()}
-    for number, line in enumerate(lines, 1):
-        record = line.split(delimiter)
-        try:
-            if log_format == "csv" and '"' in line:
-                record = _unquoted(line, delimiter)
-            if len(record) != len(names):
-                if not line.strip():
-                    reading.count("blank")
-                    continue
-                if len(record) == len(names) + 1 and record[-1] == "":  # sacct -p
-                    record.pop()
-                elif line != header:
-                    record = _resolve(record, names, delimiter, memo)
-        except BadValue as bad:
-            reading.fault(number, None, bad)
-            continue
-        if line == header:
-            reading.count("header")
-        elif "." in record[id_place]:
-            steps.append((number, record[id_place], record[cpu_place] if cpu_place is not None else ""))
-        else:
-            # tuples of text cost the garbage collector nothing, unlike the list that split made
-            records.append(pick(record))
-            numbers.append(number)
-    columns: dict[str, list[str]] = {name: [] for name in used}
-    for first in range(0, len(records), TRANSPOSED_TOGETHER):
-        block = zip(*records[first : first + TRANSPOSED_TOGETHER], strict=True)
-        for column, part in zip(columns.values(), block, strict=True):
-            column += part
-    return _Table(columns, numbers, identity, steps)
+TIMES = ("submit", "start", "end")
+UNIQUE = frozenset(("jobid", "jobidraw", *TIMES))
 
 
-def _unquoted(line: str, delimiter: str) -> list[str]:
+def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
+    """Reads what has the shape of a column that is not used. Raises BadValue."""
+
+    def check(text: str) -> None:
+        if not shape.fullmatch(text.strip()):
+            raise BadValue(f"{quoted(text)} cannot stand in its column", "correct the line")
+
+    return check
+
+
+def _iso_seconds(texts: Sequence[str]) -> Floats | None:
+    """Times of the form `2024-01-31T12:00:00`, all of them, in UTC epoch seconds; None if one is of another form."""
+    if {len(text) for text in texts} != {19} or {text[10] + text[16] for text in texts} != {"T:"}:
+        return None
     try:
-        return next(csv.reader((line,), delimiter=delimiter))
-    except (csv.Error, TypeError) as error:
-        raise BadValue(f"its quotes cannot be read ({error})", "close each quote on its line") from error
+        return np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)
+    except ValueError:
+        return None
 
 
-def _resolve(
-    record: list[str], names: list[str], delimiter: str, memo: dict[str, fields.Memo[Any]]
-) -> list[str]:
-    """Give the surplus fields of a line to its names, so that every typed column can be read.
-
-    There must be exactly one way to do so.
-    """
-    surplus = len(record) - len(names)
-    if surplus < 0:
-        raise BadValue(
-            f"{len(record)} fields where there are {len(names)} columns",
-            "correct the line, or skip it with --skip-bad",
-        )
-    free = [
-        place for place, name in enumerate(names) if name in FREE_TEXT or (delimiter == "," and name in LISTS)
-    ]
-    if not free:
-        raise BadValue(
-            f"{len(record)} fields where there are {len(names)} columns, none of which is free text",
-            "correct the line, or skip it with --skip-bad",
-        )
-    if surplus > MOST_SURPLUS:
-        raise BadValue("too many delimiters in its names", "write the log with another --delimiter")
-    width = len(names)
-    # of the columns from `place` on, when `before` surplus fields are taken: ways to read them (2 for more), and how
-    # many fields more the first of them takes in one of those
-    ways = [[0] * (surplus + 1) for _ in range(width + 1)]
-    takes = [[0] * (surplus + 1) for _ in range(width)]
-    ways[width][surplus] = 1
-    for place in reversed(range(width)):
-        for before in range(surplus + 1):
-            first = place + before
-            for more in range(surplus - before + 1 if place in free else 1):
-                following = ways[place + 1][before + more]
-                if following and _readable(names[place], record[first : first + more + 1], delimiter, memo):
-                    ways[place][before] = min(2, ways[place][before] + following)
-                    takes[place][before] = more
-    if ways[0][0] > 1:
-        raise BadValue(
-            f"it has {surplus} delimiters too many, and more than one way to read it",
-            "write the log with another --delimiter",
-        )
-    if ways[0][0] == 0:
-        raise BadValue(
-            f"{len(record)} fields where there are {len(names)} columns, and no way to read it",
-            "correct the line, or skip it with --skip-bad",
-        )
-    merged, before = [], 0
-    for place in range(width):
-        more = takes[place][before]
-        merged.append(delimiter.join(record[place + before : place + before + more + 1]))
-        before += more
-    return merged
-
-
-def _readable(name: str, parts: Sequence[str], delimiter: str, memo: dict[str, fields.Memo[Any]]) -> bool:
-    """Can a column hold these fields as one?"""
-    if name not in memo:
-        return True
-    try:
-        memo[name][delimiter.join(parts)]
-    except BadValue:
-        return False
-    return True
-
-
-def _extract(table: _Table, reading: Reading) -> Extract:
-    """Parse the columns, and fold the CPU time of the steps into their jobs."""
-    size = len(table.line)
-
-    def column(name: str, default: Any) -> list[Any]:
-        """A column's values; what cannot be read is reported and becomes the default."""
-        if name not in table.columns:
-            return [default] * size
-        memo = fields.Memo(PARSERS[name])
-        try:
-            # times and ids hardly ever repeat: keeping them would only cost memory
-            return list(map(memo.parse if name in UNIQUE else memo.__getitem__, table.columns[name]))
-        except BadValue:
-            return _one_by_one(name, zip(table.line, table.columns[name], strict=True), default, reading)
-
-    def first_of(names: Sequence[str], default: Any) -> list[Any]:
-        return column(next((name for name in names if name in table.columns), ""), default)
-
-    def names_of(*names: str) -> list[str]:
-        return next((table.columns[name] for name in names if name in table.columns), [""] * size)
-
-    job_ids = column(table.identity, "")
-    nothing = fields.Tres(0, 0, math.nan)
-    allocated, requested = column("alloctres", nothing), column("reqtres", nothing)
-    cores = _first_positive(
-        size,
-        *(column(name, 0) for name in ("alloccpus", "ncpus") if name in table.columns),
-        [tres.cores for tres in allocated],
-        column("reqcpus", 0),
-        [tres.cores for tres in requested],
-    )
-    nodes = _first_positive(
-        size,
-        *(column(name, 0) for name in ("nnodes", "allocnodes") if name in table.columns),
-        [tres.nodes for tres in allocated],
-        column("reqnodes", 0),
-    )
-    reqmem = column("reqmem", fields.ReservedMemory(math.nan, "job"))
-    memory = [
-        tres.memory_bytes
-        if tres.memory_bytes > 0
-        else asked.amount_bytes
-        * (1 if asked.per == "job" else core if asked.per == "core" else node or math.nan)
-        for tres, asked, core, node in zip(allocated, reqmem, cores.tolist(), nodes.tolist(), strict=True)
-    ]
-    reading.note(
-        sum(asked.flagged for asked in reqmem),
-        "jobs have Slurm's per-core flag in ReqMem: the rest is taken as MiB per core",
-    )
-    texts = [table.columns[name] for name in ("submit", "start", "end") if name in table.columns]
-    if any(len(text) == 19 for column_of in texts for text in column_of[:100]):
-        reading.notes.append("times without a zone are taken as UTC")
-
-    of_steps = _cpu_of_steps(table.steps, reading)
-    if table.steps:
-        reading.counts["step"] = sum(number not in reading.faults for number, _, _ in table.steps)
-    of_jobs = column("totalcpu", math.nan)
-    elapsed = first_of(("elapsedraw", "elapsed"), math.nan)
-    unmeasured = sum(
-        seconds == 0 and run != 0 and name not in of_steps
-        for seconds, run, name in zip(of_jobs, elapsed, job_ids, strict=True)
-    )
-    reading.note(unmeasured, "jobs have a CPU time of exactly 0: taken as not measured")
-    return Extract(
-        line=table.line,
-        job_id=job_ids,
-        cluster=names_of("cluster"),
-        submit_s=column("submit", math.nan),
-        start_s=column("start", math.nan),
-        end_s=column("end", math.nan),
-        elapsed_s=elapsed,
-        state=column("state", ""),
-        cores=cores.tolist(),
-        nodes=nodes.tolist(),
-        time_limit_s=first_of(("timelimitraw", "timelimit"), math.nan),
-        memory_bytes=memory,
-        cpu_time_s=[
-            seconds if seconds > 0 else of_steps.get(name, math.nan)
-            for seconds, name in zip(of_jobs, job_ids, strict=True)
-        ],
-        user=names_of("user", "uid"),
-        application=names_of("jobname"),
-        partition=names_of("partition"),
-        node_list=column("nodelist", ()) if "nodelist" in table.columns else [None] * size,
-        hint=list(map(hint_of, names_of("comment"))),
-        gres=[tres.gres or asked.gres for tres, asked in zip(allocated, requested, strict=True)],
-    )
-
-
-def _first_positive(size: int, *columns: list[int]) -> Any:
-    values = np.zeros(size, dtype=np.int64)
-    for column in columns:
+def _first_positive(*columns: Sequence[int]) -> Any:
+    values = np.array(columns[0], dtype=np.int64)
+    for column in columns[1:]:
         values = np.where(values > 0, values, np.array(column, dtype=np.int64))
-    return values
-
-
-def _cpu_of_steps(steps: list[tuple[int, str, str]], reading: Reading) -> dict[str, float]:
-    """Job id → CPU seconds of its steps, where there are any."""
-    totals: defaultdict[str, float] = defaultdict(float)
-    for number, name, text in steps:
-        try:
-            seconds = fields.duration(text)
-            job_id(name)
-        except BadValue as bad:
-            reading.fault(number, "step", bad)
-            continue
-        if seconds > 0:
-            totals[name.split(".", 1)[0]] += seconds
-    return totals
-
-
-def _one_by_one(name: str, texts: Iterable[tuple[int, str]], default: Any, reading: Reading) -> list[Any]:
-    """The values of a column in which some cannot be read, which are reported."""
-    values = []
-    for line, text in texts:
-        try:
-            values.append(PARSERS[name](text))
-        except BadValue as bad:
-            reading.fault(line, name, bad)
-            values.append(default)
     return values

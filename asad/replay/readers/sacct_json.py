@@ -5,22 +5,25 @@ What versions mean by a number is in `asad.cluster.slurm_json`; here it is check
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from asad.cluster.slurm_json import MEBIBYTE, plain
-from asad.errors import LogError
 from asad.replay.readers import fields
 from asad.replay.readers.accounting_log import BadValue, Reading, Recorded, quoted
-from asad.replay.readers.extract import Extract, hint_of, read_extract
+from asad.replay.readers.job_records import NAMES, NUMBERS, JobRecords, Steps, hint_of
+from asad.replay.readers.json_documents import records_of
+from asad.replay.readers.node_sets import runs_of
+from asad.replay.readers.recorded_jobs import read_records
 
-NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
-INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
-"""Slurm's own marks, which 22.05 prints as numbers."""
+BLOCK = 4096
+"""Records turned into columns at a time."""
+NO_MEMORY = frozenset(2**bits - mark for bits in (32, 64) for mark in (1, 2))
+"""Slurm's marks, in a field that once had 32 bits."""
 
 
 def _bad_key(key: str, problem: str) -> BadValue:
@@ -30,59 +33,44 @@ def _bad_key(key: str, problem: str) -> BadValue:
     )
 
 
-def read(path: str, text: str, *, skip_bad: bool) -> Recorded:
-    """The jobs of `sacct --json`; counts are of job records and their steps.
+def read(path: str, raw: bytes, *, skip_bad: bool, cluster: str | None) -> Recorded:
+    """The jobs of `sacct --json`, in UTF-8; counts are of job records and their steps.
 
-    Raises LogError if it is not such JSON, for the first bad record unless `skip_bad`, and if no job ran.
+    Raises LogError if it is not such JSON, for the first bad record unless `skip_bad`, as `read_records` does, and if
+    no job ran.
     """
-    records = _records(path, text)
-    extract, reading = Extract(), Reading(path, numbered=False, counts={"lines": 0})
+    records, reading = JobRecords(), Reading(path, numbered=False, counts={"lines": 0})
     flags: Counter[str] = Counter()
-    for number, record in enumerate(records):
-        steps = _steps(record)
-        reading.count("lines", 1 + len(steps))
-        try:
-            _append(extract, number, record, steps, flags)
-            reading.count("step", len(steps))
-        except BadValue as bad:
-            key = f".{bad.column}" if bad.column else ""
-            reading.fault(number, f"jobs[{number}]{key}", bad)
-            reading.count("step of a bad record", len(steps))
+    rows = _rows(records_of(path, raw), reading, flags)
+    columns = ("job_id", "nodes_text", *NUMBERS, *NAMES)
+    while block := list(islice(rows, BLOCK)):
+        column = dict(
+            zip(columns, zip(*([row[name] for name in columns] for row in block), strict=True), strict=True)
+        )
+        records.add(column["job_id"], column, column, column["nodes_text"], reading)
+    records.has_end = bool(flags["end"])
     reading.note(
         flags["flagged"], "jobs have Slurm's per-core flag in their memory: the rest is MiB per core"
     )
-    reading.note(flags["unmeasured"], "jobs have a CPU time of exactly 0: taken as not measured")
-    return read_extract(extract, reading, "sacct-json", skip_bad)
+    return read_records(records, Steps(), reading, "sacct-json", skip_bad, cluster)
 
 
-def load(path: str, text: str) -> Any:
-    """Parsed JSON, strictly: no NaN, bounded depth. Raises LogError that names the line."""
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise LogError(
-            path,
-            error.lineno,
-            str(error.colno),
-            f"this is not JSON: {error.msg}",
-            "write the log again (cut off?)",
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise LogError(
-            path, None, None, "this is not JSON as Slurm writes it", "write the log again with --json"
-        ) from error
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-def _records(path: str, text: str) -> list[Any]:
-    whole = load(path, text)
-    records = whole.get("jobs") if isinstance(whole, dict) else None
-    if not isinstance(records, list):
-        raise LogError(path, None, "jobs", "there is no list of jobs", "give the output of `sacct --json`")
-    return records
+def _rows(
+    found: Iterator[tuple[str, Any]], reading: Reading, flags: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """The values of each record by column; bad ones are noted."""
+    for number, (place, record) in enumerate(found):
+        steps = _steps(record)
+        reading.count("lines", 1 + len(steps))
+        try:
+            row = _row(number, record, steps, flags)
+        except BadValue as bad:
+            key = f".{bad.column}" if bad.column else ""
+            reading.fault(number, f"{place}{key}", bad)
+            reading.count("step of a bad record", len(steps))
+            continue
+        reading.count("step", len(steps))
+        yield row
 
 
 def _steps(record: Any) -> list[Any]:
@@ -90,7 +78,7 @@ def _steps(record: Any) -> list[Any]:
     return steps if isinstance(steps, list) else []
 
 
-def _append(extract: Extract, number: int, record: Any, steps: list[Any], flags: Counter[str]) -> None:
+def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise BadValue("this is no job record", "write the log again with `sacct --json`")
     allocated = _tres(record, "tres.allocated")
@@ -98,42 +86,42 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], flags:
     cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
     cores = cores or _whole(asked.get("cpu", 0), "tres.requested")
     nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
-    row: dict[str, Any] = {
-        "elapsed_s": _number(record, "time.elapsed"),
-        "start_s": _moment(record, "time.start"),
-        "end_s": _moment(record, "time.end"),
-        "submit_s": _moment(record, "time.submission"),
-        "state": _state(record),
-        "job_id": _job_id(record),
-        "time_limit_s": _limit(record),
-    }
+    elapsed = _number(record, "time.elapsed")
     memory, flagged = _memory(record, allocated, cores, nodes)
-    cpu, unmeasured = _cpu_time(record, steps)
-    names = fields.node_list(_text(record, "nodes"))
-    texts = {key: _text(record, key) for key in ("cluster", "user", "association.user", "name", "partition")}
+    names = _text(record, "nodes")
+    try:
+        runs_of(names)
+    except BadValue as bad:
+        raise _bad_key("nodes", bad.problem) from bad
     # the administrator's and the system's comments are not the user's
     comment = record.get("comment")
     of_job = comment.get("job") if isinstance(comment, dict) else comment
+    row = {
+        "line": number,
+        "job_id": _job_id(record),
+        "submit_s": _moment(record, "time.submission"),
+        "start_s": _moment(record, "time.start"),
+        "end_s": _moment(record, "time.end"),
+        "elapsed_s": elapsed if 0 <= elapsed < math.inf else math.nan,
+        "suspended_s": _number(record, "time.suspended"),
+        "state": _state(record),
+        "cores": cores,
+        "nodes": nodes,
+        "time_limit_s": _limit(record),
+        "memory_bytes": memory,
+        "cpu_time_s": _cpu_time(record, steps),
+        "cluster": _text(record, "cluster"),
+        "user": _text(record, "user") or _text(record, "association.user"),
+        "application": _text(record, "name"),
+        "partition": _text(record, "partition"),
+        "nodes_text": names if "nodes" in record else None,
+        "hint": hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
+        "gres": _gres(record, "tres.allocated"),
+    }
+    # only now that nothing of it can fail: of a bad record nothing counts
     flags["flagged"] += flagged
-    flags["unmeasured"] += unmeasured and row["elapsed_s"] != 0
-    if not 0 <= row["elapsed_s"] < math.inf:
-        row["elapsed_s"] = math.nan
-    # only now that nothing of it can fail, or a bad record would leave some columns longer than others
-    extract.add(
-        **row,
-        line=number,
-        cores=cores,
-        nodes=nodes,
-        memory_bytes=memory,
-        cpu_time_s=cpu,
-        cluster=texts["cluster"],
-        user=texts["user"] or texts["association.user"],
-        application=texts["name"],
-        partition=texts["partition"],
-        node_list=names if "nodes" in record else None,
-        hint=hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
-        gres=_gres(record, "tres.allocated"),
-    )
+    flags["end"] += "end" in (record.get("time") or ())
+    return row
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
@@ -169,23 +157,30 @@ def _whole_characters(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _number(record: Mapping[str, Any], key: str) -> float:
+def _number(record: Mapping[str, Any], key: str, bits: int = 32) -> float:
     """A number of 0 and more, in either notation; NaN if not set, inf if infinite."""
-    return _as_number(_at(record, key), key)
+    return _as_number(_at(record, key), key, bits)
 
 
-def _as_number(value: Any, key: str) -> float:
-    if isinstance(value, dict) and (value := plain(value)) == math.inf:
-        return math.inf
+def _as_number(value: Any, key: str, bits: int = 32) -> float:
+    """A number as 22.05 prints it has Slurm's marks for "not set" and "infinite" in itself: the two largest of its
+    width.
+
+    In a field of another width they are numbers like others, and a number that says that it is set never is one of
+    them."""
+    if isinstance(value, dict):
+        bits = 0
+        if (value := plain(value)) == math.inf:
+            return math.inf
     if value is None or value == "":
         return math.nan
     if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value, re.ASCII):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _bad_key(key, f"{_shown(value)} is not a number")
-    if value in NO_VALUE:
+    if bits and value == 2**bits - 2:
         return math.nan
-    if value in INFINITE:
+    if bits and value == 2**bits - 1:
         return math.inf
     if not 0 <= value < 2**64:
         raise _bad_key(key, f"{_shown(value)} is out of range")
@@ -235,11 +230,11 @@ def _state(record: Mapping[str, Any]) -> str:
 
 
 def _job_id(record: Mapping[str, Any]) -> str:
-    number = _count(record, "job_id")
+    number = _id(record, "job_id", bits=0)
     if not number:
         raise _bad_key("job_id", "there is no job id")
     name = str(number)
-    if array := _count(record, "array.job_id"):
+    if array := _id(record, "array.job_id"):
         task = _number(record, "array.task_id")
         waiting = _text(record, "array.task")
         # the record of tasks that still wait has no task id but their range
@@ -247,11 +242,21 @@ def _job_id(record: Mapping[str, Any]) -> str:
             name = f"{array}_{_whole(task, 'array.task_id')}"
         elif waiting:
             name = f"{array}_[{waiting[:100]}]"
-    if leader := _count(record, "het.job_id"):
+    if leader := _id(record, "het.job_id"):
         offset = _number(record, "het.job_offset")
         if math.isfinite(offset):
             name = f"{leader}+{_whole(offset, 'het.job_offset')}"
     return name
+
+
+def _id(record: Mapping[str, Any], key: str, bits: int = 32) -> int:
+    """A job's number, 0 for none. Those of a federation use all 32 bits, and others may have more."""
+    value = _number(record, key, bits)
+    if not math.isfinite(value):
+        return 0
+    if value != int(value) or value >= 2**63:
+        raise _bad_key(key, f"{value:.15g} is no job id")
+    return int(value)
 
 
 def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
@@ -267,7 +272,7 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
             raise _bad_key(key, f"{_shown(entry)} is not a resource")
         count = entry.get("count")
         # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
-        amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key)
+        amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key, 64)
     return amounts
 
 
@@ -293,7 +298,7 @@ def _memory(
             return each * count * MEBIBYTE, False
     value = _at(record, "required.memory")
     counts = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    if not counts or value in NO_VALUE | INFINITE:
+    if not counts or value in NO_MEMORY:
         return math.nan, False
     megabytes, flagged = fields.per_core_flag(value)
     if not flagged and megabytes >= 2**31:
@@ -301,24 +306,24 @@ def _memory(
     return megabytes * (cores if flagged else nodes) * MEBIBYTE or math.nan, flagged
 
 
-def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> tuple[float, bool]:
-    """CPU seconds of the job, else of its steps; NaN if not measured. Whether it was exactly 0."""
+def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> float:
+    """CPU seconds of the job, else of its steps; 0 or NaN if they were not measured."""
     own = _seconds(record)
     if own > 0:
-        return own, False
+        return own
     of_steps = 0.0
     for step in steps:
         if not isinstance(step, dict):
             raise _bad_key("steps", f"{_shown(step)} is not a step")
         seconds = _seconds(step)
         of_steps += seconds if seconds > 0 else 0.0
-    return of_steps or math.nan, own == 0 and not of_steps
+    return of_steps or own
 
 
 def _seconds(record: Mapping[str, Any]) -> float:
     value = _at(record, "time.total")
-    if not isinstance(value, dict):
-        return _as_number(value, "time.total")
-    microseconds = _as_number(value.get("microseconds"), "time.total.microseconds")
-    seconds = _as_number(value.get("seconds"), "time.total.seconds")
+    if not isinstance(value, dict) or "number" in value:
+        return _as_number(value, "time.total", 64)
+    microseconds = _as_number(value.get("microseconds"), "time.total.microseconds", 64)
+    seconds = _as_number(value.get("seconds"), "time.total.seconds", 64)
     return seconds + (microseconds / 1e6 if microseconds < 1e9 else 0.0)

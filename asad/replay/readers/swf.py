@@ -106,7 +106,7 @@ def _scan(
 def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
     """The jobs of an SWF log.
 
-    Usable are those with run time and processors (requested, which is what a scheduler places; else allocated) above 0.
+    Usable are those with run time and processors (allocated, which is what they held; else requested) above 0.
     Raises LogError for the first bad line unless `skip_bad`, and if nothing is usable.
     """
     text = np.frombuffer(raw, dtype=np.uint8)
@@ -195,8 +195,8 @@ def _jobs(table: Floats, kind: NDArray[np.uint8], header: dict[str, str], readin
         rows = rows[~which]
 
     def processors() -> Floats:
-        requested: Floats = table[7, rows]
-        return np.where(requested > 0, requested, table[4, rows])
+        allocated: Floats = table[4, rows]
+        return np.where(allocated > 0, allocated, table[7, rows])
 
     def recorded(field: int) -> Floats:
         column: Floats = table[field, rows]
@@ -219,8 +219,14 @@ def _jobs(table: Floats, kind: NDArray[np.uint8], header: dict[str, str], readin
     application, applications = _codes(table[13, rows])
     partition, partitions = _codes(table[15, rows])
     reading.note(
-        int(np.count_nonzero(table[7, rows] <= 0)),
-        "jobs do not say what they requested: the processors they were given are taken",
+        int(np.count_nonzero(table[4, rows] <= 0)),
+        "jobs do not say how many processors they were given: those that they requested are taken",
+    )
+    reading.note(
+        int(
+            np.count_nonzero((table[4, rows] > 0) & (table[7, rows] > 0) & (table[4, rows] != table[7, rows]))
+        ),
+        "jobs were given another number of processors than they requested: those that they were given are taken",
     )
     unknown = int(np.count_nonzero(wait_s < 0))
     reading.note(unknown, "jobs ran but have no wait time: when they started is not known")

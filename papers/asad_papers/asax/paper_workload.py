@@ -219,7 +219,7 @@ def workload(cluster_cores: int, seed: int, chained: bool = False) -> Case:
         counts={"lines": n},
         bad=[],
         notes=[],
-        nodes_seen={},
+        held=None,
     )
     measured = np.full(n, SOURCES.index("profiled"), np.int8)
     return Case(recorded, machine, Demand(cpu_of, measured), run_of.astype(np.int32))

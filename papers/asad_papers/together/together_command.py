@@ -73,7 +73,8 @@ def together(
     import numpy as np
 
     from asad.config import parse
-    from asad.replay.machine import from_flags, infer
+    from asad.replay.inferred_machine import infer
+    from asad.replay.machine import from_flags
     from asad.replay.readers import read_log
     from asad_papers.together.mixed_kinds import compare, over_seeds
 

@@ -1,0 +1,321 @@
+"""The machine that a log describes: from SWF's header, from what jobs held of named nodes, or from what was in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import compiled
+from asad.errors import MachineError
+from asad.model import Floats, Machine
+from asad.replay.machine import MOST_NODES, machine_of, spread, uniform
+from asad.replay.readers import Holdings, Recorded
+
+MOST_PARTS = 20_000_000
+"""Uneven parts are looked for if there are no more (8 bytes each)."""
+MOST_LOOKS = 300_000_000
+"""So many looks at what single-node jobs hold beside one over several nodes are affordable (a second or two)."""
+FULL_AGAIN = 3
+"""A node that was so full on as many occasions is taken for full."""
+DAY_S = 86400.0
+
+
+def infer(recorded: Recorded) -> Machine:
+    """The machine that the log describes; `origin` says how far that is an assumption.
+
+    SWF says it in its header. Else, with node lists, nodes are as small as what they held at one time allows. Else the
+    machine has the most cores that were in use at one time, in nodes as large as the most that a job held of one.
+    Raises MachineError if that is more than any machine has.
+    """
+    if recorded.format == "swf" and (machine := _from_swf_header(recorded.header)):
+        return machine
+    if recorded.held is not None:
+        return _from_holdings(recorded.path, recorded.held)
+    jobs = recorded.jobs
+    peak = _peak_cores(recorded)
+    wide = jobs.nodes > 0
+    if not wide.any():
+        return spread(
+            min(peak, MOST_NODES),
+            peak,
+            f"inferred: {peak} cores were in use at one time; nodes are not recorded: one core each",
+        )
+    per_node = int(np.ceil(jobs.cores[wide] / jobs.nodes[wide]).max())
+    nodes = -(-peak // per_node)
+    return uniform(
+        nodes,
+        per_node,
+        np.nan,
+        f"inferred: {peak} cores were in use at one time, and a job held {per_node} cores of one node: "
+        f"{nodes} nodes of {per_node} cores; where jobs share cores it is too many, and where some were never used at "
+        "one time too few",
+    )
+
+
+def _from_swf_header(header: Mapping[str, str]) -> Machine | None:
+    def leading_number(key: str) -> int:
+        match = re.match(r"\d{1,9}", header.get(key, ""), re.ASCII)
+        return int(match[0]) if match else 0
+
+    nodes, cores = leading_number("MaxNodes"), leading_number("MaxProcs")
+    if not cores:
+        return None
+    if not 1 <= nodes <= min(cores, MOST_NODES):
+        return spread(
+            min(cores, MOST_NODES), cores, f"SWF header: MaxProcs {cores}; nodes not given: one core each"
+        )
+    how = "" if cores % nodes == 0 else ", spread as evenly as can be"
+    return spread(nodes, cores, f"SWF header: MaxNodes {nodes}, MaxProcs {cores}{how}")
+
+
+def _peak_cores(recorded: Recorded) -> int:
+    """The most cores in use at one time, as recorded; from the submission on if no start is known. At least those of
+    the largest job."""
+    jobs = recorded.jobs
+    start = np.where(np.isnan(jobs.start_s), jobs.submit_s, jobs.start_s)
+    when = np.concatenate((start + jobs.run_s, start))  # ends first where both are at one time
+    change = np.concatenate((-jobs.cores.astype(np.int64), jobs.cores))
+    return int(np.cumsum(change[np.argsort(when, kind="stable")]).max())
+
+
+# ---------------------------------------------------------------------------------------------------- by node lists
+
+
+class _Events(NamedTuple):
+    """Begins and ends of holdings in order of time, ends before begins; one row an event."""
+
+    holding: NDArray[np.int64]
+    rises: NDArray[np.bool_]
+    counts: NDArray[np.bool_]
+    """It does not in an hour that may be two on the clock."""
+
+
+class _Spread(NamedTuple):
+    """Which nodes each holding is on (`NodeSets`, `node_set`), and how much it has of each."""
+
+    node_set: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    first: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    each: Floats
+    """(holdings,) so much of every node, where it has no parts."""
+    parts: Floats
+    """Of holding h on several nodes what it has of each: from `offset[h]` on. Empty: nobody has parts."""
+    offset: NDArray[np.int64]
+    nodes: int
+
+
+def _from_holdings(path: str, held: Holdings) -> Machine:
+    """Nodes with the fewest cores that explain the log: that each job held what it held, where it did.
+
+    How a job was spread over its nodes is not known. Even parts are assumed, and where uneven ones need fewer cores in
+    all, those. Jobs that were suspended may have shared their cores: they count by themselves alone.
+    """
+    sets = held.lists.sets()
+    if sets is None:
+        raise MachineError(
+            f"{path}: its node lists name more than {MOST_NODES} nodes; describe the machine with --machine or --nodes"
+        )
+    width = sets.sizes[held.node_set]
+    several = width > 1
+    offset = np.concatenate(([0], np.cumsum(np.where(several, width, 0))))
+    where = (held.node_set, sets.begin, sets.first, sets.stop)
+    nothing, nodes, together = np.zeros(0), len(sets.names), ~held.suspended
+    events = _events(held)
+
+    even = _Spread(*where, held.cores / width, nothing, offset, nodes)
+    chosen, cores = even, _needed(events, together, even)
+    how = "jobs over several nodes are taken to have held even parts of them; " if several.any() else ""
+    if several.any() and offset[-1] <= MOST_PARTS:
+        alone, _ = _peaks(events, together & ~several, even, cores)
+        parts, affordable = _uneven_parts(
+            events, held.start_s, held.stop_s, together, even, np.maximum(alone, _largest(even))
+        )
+        uneven = even._replace(parts=parts)
+        if affordable and (fewer := _needed(events, together, uneven)).sum() < cores.sum():
+            chosen, cores = uneven, fewer
+            how = "some jobs over several nodes are taken to have held uneven parts of them; "
+
+    known = ~np.isnan(held.memory_bytes)
+    of_memory = even._replace(each=np.where(known, held.memory_bytes, 0.0) / width)
+    memory = np.maximum(_peaks(events, known & together, of_memory, cores)[0], _largest(of_memory))
+    memory[memory == 0] = np.nan
+    _, full = _peaks(events, together, chosen, cores)
+    sure = int(np.count_nonzero(full >= FULL_AGAIN))
+    order = sorted(range(nodes), key=lambda node: sets.names[node])
+    return machine_of(
+        path,
+        [sets.names[node] for node in order],
+        np.maximum(cores, 1).astype(np.int64)[order].tolist(),
+        memory[order].tolist(),
+        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what was held of them at "
+        f"each time; {how}{sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; "
+        f"where "
+        "partitions share cores (OverSubscribe) they are smaller",
+    )
+
+
+def _needed(events: _Events, together: NDArray[np.bool_], spread: _Spread) -> Floats:
+    """(nodes,) the whole cores that the holdings need of each node."""
+    peak, _ = _peaks(events, together, spread, np.zeros(spread.nodes))
+    needed: Floats = np.ceil(np.maximum(peak, _largest(spread)) - 1e-6)
+    return needed
+
+
+def _events(held: Holdings) -> _Events:
+    count = len(held.start_s)
+    # times are whole seconds: a job may begin in the second in which another ends
+    stop = np.where(held.stop_s - held.start_s > 10.0, held.stop_s - 1.0, held.stop_s)
+    when = np.concatenate((stop, held.start_s))
+    order = np.argsort(when, kind="stable")
+    counts = np.ones(2 * count, dtype=bool)
+    if held.local_times:
+        counts = ~_hours_that_come_twice(when[order])
+    return _Events(order % count, order >= count, counts)
+
+
+def _hours_that_come_twice(when_s: Floats) -> NDArray[np.bool_]:
+    """Which local times lie in a night in which clocks are put back: on the last Sunday of October, the first of
+    November or the first of April (in the south), from midnight to four."""
+    days = np.floor(when_s / DAY_S).astype(np.int64)
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    of_month = (dates - months.astype("datetime64[D]")).astype(np.int64) + 1
+    month = months.astype(np.int64) % 12 + 1
+    back = ((month == 10) & (of_month >= 25)) | (((month == 11) | (month == 4)) & (of_month <= 7))
+    sunday = days % 7 == 3  # 1970-01-01 was a Thursday
+    night: NDArray[np.bool_] = sunday & back & (when_s % DAY_S < 4 * 3600.0)
+    return night
+
+
+@compiled(nogil=True)
+def _peaks(
+    events: _Events, taken: NDArray[np.bool_], spread: _Spread, full: Floats
+) -> tuple[Floats, NDArray[np.int64]]:
+    """(nodes,) the most that the `taken` holdings had of each node at one time, where that counts; and how often they
+    came to have the last whole core of `full`."""
+    now, peak = np.zeros(spread.nodes), np.zeros(spread.nodes)
+    often = np.zeros(spread.nodes, dtype=np.int64)
+    for event in range(events.holding.size):
+        one = events.holding[event]
+        if not taken[one]:
+            continue
+        at = spread.offset[one]
+        uneven = spread.parts.size > 0 and spread.offset[one + 1] > at
+        for run in range(spread.begin[spread.node_set[one]], spread.begin[spread.node_set[one] + 1]):
+            for node in range(spread.first[run], spread.stop[run]):
+                amount = spread.parts[at] if uneven else spread.each[one]
+                at += 1
+                if not events.rises[event]:
+                    now[node] -= amount
+                    continue
+                last = full[node] - 1.0 + 1e-6
+                often[node] += now[node] <= last and now[node] + amount > last
+                now[node] += amount
+                if events.counts[event] and now[node] > peak[node]:
+                    peak[node] = now[node]
+    return peak, often
+
+
+@compiled(nogil=True)
+def _largest(spread: _Spread) -> Floats:
+    """(nodes,) the most that one holding has of each node."""
+    largest = np.zeros(spread.nodes)
+    for one in range(spread.node_set.size):
+        at = spread.offset[one]
+        uneven = spread.parts.size > 0 and spread.offset[one + 1] > at
+        for run in range(spread.begin[spread.node_set[one]], spread.begin[spread.node_set[one] + 1]):
+            for node in range(spread.first[run], spread.stop[run]):
+                largest[node] = max(largest[node], spread.parts[at] if uneven else spread.each[one])
+                at += 1
+    return largest
+
+
+@compiled(nogil=True)
+def _uneven_parts(
+    events: _Events,
+    start_s: Floats,
+    stop_s: Floats,
+    taken: NDArray[np.bool_],
+    even: _Spread,
+    cores: Floats,
+) -> tuple[Floats, bool]:
+    """Parts of the holdings over several nodes, in which they need few more `cores` of a node than it has by what is
+    sure.
+
+    Each takes even parts where the nodes have room for them for all its life, the rest where there is more, and only
+    what has room nowhere makes nodes larger. False: that took more than `MOST_LOOKS`.
+    """
+    nodes, cores = even.nodes, cores.copy()
+    # what holdings on one node have of it over time: events by node
+    begin = np.zeros(nodes + 1, dtype=np.int64)
+    for event in range(events.holding.size):
+        one = events.holding[event]
+        if taken[one] and even.offset[one + 1] == even.offset[one]:
+            begin[even.first[even.begin[even.node_set[one]]] + 1] += 1
+    begin = np.cumsum(begin)
+    filled = begin[:-1].copy()
+    when, level = np.zeros(begin[-1]), np.zeros(begin[-1])
+    for event in range(events.holding.size):
+        one = events.holding[event]
+        if taken[one] and even.offset[one + 1] == even.offset[one]:
+            node = even.first[even.begin[even.node_set[one]]]
+            at = filled[node]
+            before = level[at - 1] if at > begin[node] else 0.0
+            when[at] = start_s[one] if events.rises[event] else stop_s[one]
+            level[at] = before + (even.each[one] if events.rises[event] else -even.each[one])
+            filled[node] += 1
+
+    parts = np.zeros(even.offset[-1])
+    now = np.zeros(nodes)  # what holdings over several nodes have
+    room = np.zeros(nodes)
+    looks = 0
+    for event in range(events.holding.size):
+        one = events.holding[event]
+        at = even.offset[one]
+        width = even.offset[one + 1] - at
+        if width == 0 or not taken[one]:
+            continue
+        runs = range(even.begin[even.node_set[one]], even.begin[even.node_set[one] + 1])
+        if not events.rises[event]:
+            for run in runs:
+                for node in range(even.first[run], even.stop[run]):
+                    now[node] -= parts[at]
+                    at += 1
+            continue
+        rest = even.each[one] * width
+        for run in runs:
+            for node in range(even.first[run], even.stop[run]):
+                low, high = begin[node], begin[node + 1]
+                row = low + np.searchsorted(when[low:high], start_s[one], side="right")
+                most = level[row - 1] if row > low else 0.0
+                while row < high and when[row] < stop_s[one]:
+                    most = max(most, level[row])
+                    row += 1
+                    looks += 1
+                if looks > MOST_LOOKS:
+                    return parts, False
+                room[node] = cores[node] - most - now[node]
+                parts[at] = max(1.0, min(even.each[one], room[node]))
+                rest -= parts[at]
+                at += 1
+        at = even.offset[one]
+        for run in runs:
+            for node in range(even.first[run], even.stop[run]):
+                more = max(0.0, min(room[node] - parts[at], rest))
+                parts[at] += more
+                rest -= more
+                at += 1
+        at = even.offset[one]
+        for run in runs:
+            for node in range(even.first[run], even.stop[run]):
+                if rest > 0:
+                    parts[at] += rest / width
+                    cores[node] = max(cores[node], cores[node] - room[node] + parts[at])
+                now[node] += parts[at]
+                at += 1
+    return parts, True
