@@ -156,7 +156,7 @@ screenshots: $(VENV)/.installed-test
 	rm -f docs/images/live-page-dark.png
 
 clean:
-	rm -rf $(VENV) build dist demo asad.egg-info papers/build papers/asad_papers.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist demo *.egg-info papers/build papers/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find asad profiles sql plugins papers lab tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -175,6 +175,9 @@ $(VENV)/.installed-docs: PAPERS := --editable ./papers
 # pymesos alone: http-parser, which it wants, does not build on Python 3.11 and later, and asad_mesos stands in for it
 # torch is pinned: what networks learn, and how fast, is that of one version
 $(VENV)/.installed-%: setup.cfg papers/setup.cfg pyproject.toml tests/constraints.txt | $(VENV)/bin/python
+	@# what an earlier checkout left under the names of then, whose entry points would count beside those of now
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet uninstall --yes asad asad-papers 2> /dev/null || true
+	@rm -rf asad.egg-info papers/asad_papers.egg-info
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt \
 		--editable '.$(EXTRA)' $(PAPERS)
 	$(if $(findstring mesos,$(EXTRA)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pymesos==0.3.15)

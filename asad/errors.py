@@ -75,3 +75,12 @@ class ClusterError(AsadError):
 
 class StoreError(AsadError):
     """The state store cannot be opened, read or written."""
+
+
+def how_to_install(extra: str) -> str:
+    """The remedy where a package of the optional part `extra` is missing.
+
+    From a checkout, never by name: what Python's package index calls `asad` is a stranger's, and `asad-hpc` is
+    not published there.
+    """
+    return f"pip install '/path/to/asad[{extra}]', with the path of a checkout of asad"

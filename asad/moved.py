@@ -14,7 +14,7 @@ def moved(old: str, new: str) -> Callable[[str], Any]:
     def of_new(name: str) -> Any:
         if name.startswith("__"):  # what the import machinery asks for is nobody's use of it
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
-        warnings.warn(f"{old} is {new} now, of the package asad-papers", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{old} is {new} now, of the package asad-hpc-papers", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(new), name)
 
     return of_new

@@ -47,7 +47,7 @@ def spent_s(workers: Workers, wanted: tuple[Task, ...]) -> tuple[float, float]:
 def test_two_nodes_beside_two_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smallest: bool
 ) -> None:
-    pytest.importorskip("dask_jobqueue", reason="no dask-jobqueue: pip install 'asad[cluster]'")
+    pytest.importorskip("dask_jobqueue", reason="no dask-jobqueue: pip install '.[cluster]'")
     obstacle = why_not(accounting=False)
     if obstacle:
         pytest.skip(obstacle)

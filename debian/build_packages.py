@@ -103,7 +103,7 @@ def gather_wheels(source: Path, folder: Path, tools: Path) -> None:
         "--requirement",
         pins,
     )
-    for old in folder.glob("asad-*.whl"):
+    for old in [*folder.glob("asad-*.whl"), *folder.glob("asad_hpc-*.whl")]:
         old.unlink()
     # by the Python that runs this, which has the setuptools that pyproject.toml asks for
     wheel = (

@@ -96,7 +96,7 @@ def many_descriptors() -> Iterator[None]:
 def postgresql() -> Iterator[str]:
     """Folder of the socket of a PostgreSQL server of our own: one for all tests (of each worker)."""
     if find_spec("psycopg") is None:
-        pytest.skip("no psycopg (pip install 'asad[postgres]')")
+        pytest.skip("no psycopg (pip install '.[postgres]')")
     try:
         with postgres_server(str(MEMORY) if has_room(MEMORY) else "/tmp") as folder:
             yield folder

@@ -1,4 +1,4 @@
-"""`asactl bench`: the evaluations of the papers, run anew. They come with the package asad-papers."""
+"""`asactl bench`: the evaluations of the papers, run anew. They come with the package asad-hpc-papers."""
 
 from __future__ import annotations
 

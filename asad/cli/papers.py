@@ -1,7 +1,7 @@
 """Commands that another package brings: the evaluations of the papers, and the training of what learns from them.
 
 They reproduce what papers report, and nobody who runs a cluster needs them, so that they are a distribution of their
-own, `asad-papers`. It offers each command by an entry point of the group `asad.commands`, called `group.name` as
+own, `asad-hpc-papers`. It offers each command by an entry point of the group `asad.commands`, called `group.name` as
 `bench.oga` is `asactl bench oga`; a site's own package may offer more.
 """
 
@@ -16,8 +16,8 @@ from asad.errors import AsadError, UsageError
 
 COMMANDS = "asad.commands"
 INSTALL = (
-    "install the package asad-papers: pip install asad-papers, or from a clone of asad: pip install ./papers "
-    "(training also wants its extra: ./papers[rl])"
+    "it comes with the package asad-hpc-papers: pip install /path/to/asad/papers, with the path of a checkout of asad "
+    "(training also wants its extra: '/path/to/asad/papers[rl]')"
 )
 
 
@@ -25,7 +25,7 @@ class WithPapers(click.Group):
     """A group of commands that are here, and of those that installed packages offer under its name."""
 
     def __init__(self, *given: Any, papers: dict[str, str] | None = None, **others: Any) -> None:
-        """`papers`: the commands of asad-papers and their lines of help, which are listed where it is missing too."""
+        """`papers`: the commands of asad-hpc-papers and their lines of help, listed where it is missing too."""
         super().__init__(*given, **others)
         self.papers = papers or {}
 
@@ -55,7 +55,7 @@ class WithPapers(click.Group):
         return command
 
     def _missing(self, name: str) -> click.Command | None:
-        """What stands in for a command of asad-papers: it says how to install it, whatever its arguments."""
+        """What stands in for a command of asad-hpc-papers: it says how to install it, whatever its arguments."""
         if name not in self.papers:
             return None
 
@@ -67,5 +67,5 @@ class WithPapers(click.Group):
             callback=refuse,
             params=[click.Argument(["anything"], nargs=-1, type=click.UNPROCESSED)],
             context_settings={"ignore_unknown_options": True, "help_option_names": []},
-            short_help=f"{self.papers[name]} (needs asad-papers)",
+            short_help=f"{self.papers[name]} (needs asad-hpc-papers)",
         )

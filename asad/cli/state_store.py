@@ -116,7 +116,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="jsonl: an object of JSON a line; parquet wants asad[parquet] [default: by the end of FILE, else csv].",
+    help="jsonl: an object of JSON a line; parquet wants the extra parquet [default: by the end of FILE, else csv].",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
 @click.option(

@@ -112,5 +112,7 @@ class ReplayResult:
     policies: dict[str, PolicyResult]
     """By name, in the order asked for; `slurm` is always there."""
     verdicts: list[Verdict] = field(default_factory=list)
+    limited: NDArray[np.bool_] | None = None
+    """(jobs,) whether it has a time limit, without which asad offers it nothing; None if that was not kept."""
     repeats: dict[str, Json] = field(default_factory=dict)
     """With several seeds: `seeds`, and for each policy the mean and standard deviation of every figure over them."""

@@ -71,6 +71,7 @@ def replay(
         application=fingerprint,
         application_names=names,
         policies=results,
+        limited=~np.isnan(jobs.time_limit_s),
     )
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand

@@ -528,7 +528,8 @@ class Chart:
 CHARTS = (
     Chart(
         "Utilization over time",
-        "Pale: cores that batch jobs hold. Full: cores that really work. The gap between them is what can be lent.",
+        "Pale: cores that batch jobs hold. Full: cores that really work. The gap between them is idle; part of it can "
+        "be lent.",
         utilization,
         "Utilization, mean over the makespan",
         ("Policy", "Allocated, mean", "Really busy, mean", "Really busy, most"),

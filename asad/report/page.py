@@ -272,7 +272,7 @@ def _funnel(result: ReplayResult) -> dict[str, Any]:
     return {
         "policy": names[0],
         "rows": funnel.rows(first),
-        "advice": funnel.advice(first),
+        "advice": funnel.advice_of(result, names[0]),
         "lent": funnel.LENT,
         "others": (("Reason", *(units.plain(name, 18) for name in names)), shares)
         if len(names) > 1

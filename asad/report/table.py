@@ -55,7 +55,7 @@ def render_table(result: ReplayResult, console: Console) -> None:
         console.print()
         for name in funnel.counted(result)[:1]:  # of the others it stands in the page and the JSON
             console.print(_Uncut(_funnel(result, name, console)), crop=False)
-            _prose(console, funnel.advice(result.policies[name].funnel))
+            _prose(console, funnel.advice_of(result, name))
             console.print()
     elif not others:
         console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import units
-from asad.report.effects import ADMISSION, DEFERRAL, STATEMENTS, effect_of
+from asad.report import funnel, units
+from asad.report.effects import ADMISSION, DEFERRAL, LENDING, STATEMENTS, effect_of
 from asad.report.measures import (
     BASELINE,
     SCHEDULERS,
@@ -44,6 +44,11 @@ def _gain(result: ReplayResult, name: str) -> str:
     policy, base = result.policies[name], result.policies[BASELINE]
     shown, effect = units.plain(name), effect_of(policy)
     if effect.nothing and not affected(policy):
+        why = funnel.nobody_to_lend_to(result, policy) if effect is LENDING else ""
+        if why:
+            return f"{shown} lent nothing: {why}."
+        if effect is LENDING and funnel.had_something_to_lend(policy):
+            return f"{shown} found nobody to lend to: no job became host or guest."
         return effect.nothing.format(shown)
     subject = effect.subject.format(shown)
     if name in YARDSTICKS:

@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, Table, create_engine, event, func, selec
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from asad.errors import StoreError, UsageError
+from asad.errors import StoreError, UsageError, how_to_install
 from asad.store.migrations import check_version, installed_migrations, upgrade, version_of
 from asad.store.urls import parse, shown, without_secrets
 
@@ -78,7 +78,7 @@ class Database:
         try:
             store = cls(parsed, cache_mib)
         except ModuleNotFoundError as error:
-            raise StoreError(f"{shown(parsed)}: {error}; pip install 'asad[postgres]'") from error
+            raise StoreError(f"{shown(parsed)}: {error}; {how_to_install('postgres')}") from error
         try:
             store._bring_up_to_date()
         except BaseException:

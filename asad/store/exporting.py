@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, column, select
 
-from asad.errors import StoreError, UsageError
+from asad.errors import StoreError, UsageError, how_to_install
 from asad.store import schema
 from asad.store.database import PAGE, Database
 from asad.tables import nearest_of
@@ -197,5 +197,5 @@ def arrow_modules() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(f"Parquet is written by pyarrow ({error}); pip install 'asad[parquet]'") from error
+        raise UsageError(f"Parquet is written by pyarrow ({error}); {how_to_install('parquet')}") from error
     return pyarrow, pyarrow.parquet

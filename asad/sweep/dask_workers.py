@@ -1,6 +1,6 @@
 """Workers of other machines: a Dask cluster by its address, or one that is started for a sweep on the nodes of a Slurm.
 
-Needs `pip install 'asad[cluster]'`. Tasks and results are pickled between machines: who reaches a scheduler can have
+Needs the extra `cluster`. Tasks and results are pickled between machines: who reaches a scheduler can have
 anything run. One that is started here therefore talks over TLS alone, with a key of its own.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from asad.bounded import printable
-from asad.errors import ClusterError, UsageError
+from asad.errors import ClusterError, UsageError, how_to_install
 
 CONNECT_S = 20
 LOOK_S = 1.0
@@ -143,7 +143,7 @@ def _needed(option: str) -> tuple[Any, Any]:
         import dask_jobqueue
         import distributed
     except ImportError as error:
-        raise UsageError(f"{option} needs {error.name}; pip install 'asad[cluster]'") from None
+        raise UsageError(f"{option} needs {error.name}; {how_to_install('cluster')}") from None
     return distributed, dask_jobqueue
 
 

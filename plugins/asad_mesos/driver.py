@@ -17,11 +17,11 @@ from typing import Any
 
 import orjson
 
-from asad.errors import ConfigError
+from asad.errors import ConfigError, how_to_install
 
 CHILD = Path(__file__).with_name("driver_child.py")
 NEEDED = ("pymesos", "addict", "kazoo", "six", "httptools")
-INSTALL = "pip install 'asad[mesos]' && pip install --no-deps pymesos==0.3.15"
+INSTALL = f"pip install --no-deps pymesos==0.3.15 && {how_to_install('mesos')}"
 READ_BYTES = 1 << 20
 MOST_LINES = 512
 """Calls in one write: thousands of acknowledgements are small."""

@@ -15,7 +15,7 @@ import pytest
 from asad_slurm import private_data
 from asad_under_test import MINUTES, toml, until, until_exists
 
-pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')")
+pytest.importorskip("starlette", reason="no starlette (pip install '.[web]')")
 
 from asad.api.control import ask
 from asad.config import load

@@ -49,7 +49,7 @@ def command(slurm: RealSlurm, folder: Path, *words: str) -> subprocess.Popen[str
 
 @pytest.fixture
 def folder(slurm: RealSlurm, tmp_path: Path) -> Path:
-    pytest.importorskip("dask_jobqueue", reason="no dask-jobqueue: pip install 'asad[cluster]'")
+    pytest.importorskip("dask_jobqueue", reason="no dask-jobqueue: pip install '.[cluster]'")
     (tmp_path / "one.swf").write_text(swf(24))
     (tmp_path / "sweep.toml").write_text(SWEEP)
     return tmp_path

@@ -18,7 +18,7 @@ SDK = "grafana_foundation_sdk"
 def unknown_to_grafana(board: dict[str, Any]) -> list[str]:
     """What the models do not carry, panels and data sources of no known type, wrong values, and units that there are
     not."""
-    pytest.importorskip(SDK, reason="no grafana-foundation-sdk (pip install 'asad[test]')")
+    pytest.importorskip(SDK, reason="no grafana-foundation-sdk (pip install '.[test]')")
     with warnings.catch_warnings():  # they would rather have the schema that older versions do not read
         warnings.simplefilter("ignore", DeprecationWarning)
         names = ("models.dashboard", "models.units", "cog.encoder", "cog.plugins", "cog.runtime")

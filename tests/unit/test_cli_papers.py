@@ -1,4 +1,4 @@
-"""Commands that asad-papers brings: found where it is installed, and where it is not, asactl says how to install it."""
+"""Commands that asad-hpc-papers brings: found where it is installed; where it is not, asactl says how to install it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_without_the_papers_a_command_says_how_to_install_them(
     done = asked(group, name, *words)
     assert isinstance(done.exception, AsadError) and done.exception.exit_status == 1
     assert f"asactl {group} {name} is not installed here" in str(done.exception)
-    assert "pip install asad-papers" in str(done.exception) and "./papers" in str(done.exception)
+    assert "pip install /path/to/asad/papers" in str(done.exception)
 
 
 @pytest.mark.usefixtures("missing")
@@ -63,7 +63,7 @@ def test_without_the_papers_the_help_lists_them_and_what_they_need() -> None:
     for group, names in (("bench", BENCHES), ("defer", TRAININGS)):
         shown = asked(group, "--help")
         assert shown.exit_code == 0
-        assert all(name in shown.output for name in names) and "asad-papers" in shown.output
+        assert all(name in shown.output for name in names) and "asad-hpc-papers" in shown.output
     assert "status" in asked("defer", "--help").output
     assert asked("defer", "show").exit_code == 0
     assert asked("bench", "nothing").exit_code == 2
@@ -93,7 +93,7 @@ def test_a_command_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatc
 )
 def test_what_the_documents_named_answers_to_its_old_name(old: str, new: str, name: str) -> None:
     if new.endswith("gym"):
-        pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install 'asad-papers[rl]')")
+        pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install './papers[rl]')")
     module = importlib.import_module(old)
     with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
         found = getattr(module, name)

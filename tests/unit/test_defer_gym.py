@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install 'asad-papers[rl]')")
+pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install './papers[rl]')")
 
 from gymnasium.utils.env_checker import check_env
 

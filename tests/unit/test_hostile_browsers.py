@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')")
+pytest.importorskip("starlette", reason="no starlette (pip install '.[web]')")
 
 from live_page_samples import columns_of_jobs
 from test_live_page import ALL, Daemon, alone, app, get, serve

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from live_page_samples import HOSTILE, answer, columns_of_jobs, story
 
-pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')")
+pytest.importorskip("starlette", reason="no starlette (pip install '.[web]')")
 
 from asad.api.control import ControlServer, DaemonDown
 from asad.errors import AsadError, UsageError

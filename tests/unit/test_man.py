@@ -17,7 +17,9 @@ from asad.errors import ExitStatus
 from docs import man
 
 PROGRAMS = {
-    point.name for point in entry_points(group="console_scripts") if point.dist and point.dist.name == "asad"
+    point.name
+    for point in entry_points(group="console_scripts")
+    if point.dist and point.dist.name == "asad-hpc"
 }
 
 

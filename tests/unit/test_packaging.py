@@ -119,7 +119,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_sdist = "import setuptools.build_meta as backend, sys; backend.build_sdist(sys.argv[1])"
     built = run(sys.executable, "-W", "ignore", "-c", build_sdist, str(out), cwd=copy)
     assert built.returncode == 0, built.stdout + built.stderr
-    (archive,) = out.glob("asad-*.tar.gz")
+    (archive,) = out.glob("asad_hpc-*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(out, filter="data")
     return out / archive.name.removesuffix(".tar.gz")

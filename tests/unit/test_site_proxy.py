@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')")
+pytest.importorskip("starlette", reason="no starlette (pip install '.[web]')")
 
 from live_page_samples import answer
 from pages import written

@@ -602,7 +602,7 @@ def test_a_file_that_is_no_database_is_named_with_the_remedy(tmp_path: Path) -> 
 
 def test_postgresql_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
     missing = find_spec("psycopg") is None
-    expected = r"pip install 'asad\[postgres\]'" if missing else "check that the database is there"
+    expected = r"pip install '/path/to/asad\[postgres\]'" if missing else "check that the database is there"
     with pytest.raises(StoreError, match=expected) as caught:
         Store.open(f"postgresql://asad:secret@/asad?host={tmp_path}")
     assert "secret" not in str(caught.value)

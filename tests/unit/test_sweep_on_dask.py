@@ -22,7 +22,7 @@ pytestmark = [
 ]  # Dask warns of others' versions and of busy ports
 
 
-EXTRA = "no Dask: pip install 'asad[cluster]'"
+EXTRA = "no Dask: pip install '.[cluster]'"
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_where_nobody_answers_or_the_extra_is_missing(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with (
-        pytest.raises(AsadError, match=r"needs dask_jobqueue; pip install 'asad\[cluster\]'"),
+        pytest.raises(AsadError, match=r"needs dask_jobqueue; pip install '/path/to/asad\[cluster\]'"),
         by_address("tcp://x:1"),
     ):
         pass

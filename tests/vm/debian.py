@@ -176,7 +176,7 @@ def build_wheel(into: Path, packages: Sequence[str] = ("asad", "profiles", "sql"
             "--no-index",
         )
         run(*pip, "--wheel-dir", into, source)
-    (wheel,) = into.glob("asad-*.whl")
+    (wheel,) = into.glob("asad_hpc-*.whl")
     return wheel
 
 

@@ -143,7 +143,7 @@ class Installed:
 def installed(slurm: Slurm, bare: Bare) -> Installed:
     machine, do = slurm.machine, slurm.machine.do
     pip = ("/opt/asad/bin/pip", "install", "--no-index", "--find-links=/mnt/payload/wheels")
-    do(*pip, "asad", timeout_s=300.0)  # what asad needs is in the image: unpacking it takes minutes here
+    do(*pip, "asad-hpc", timeout_s=300.0)  # what asad needs is in the image: unpacking it takes minutes here
     kinds = ("-name", "*.service", "-o", "-name", "*.timer", "-o", "-name", "*.mount")
     for unit in do("find", "/mnt/payload/systemd", *kinds).split():
         do("install", "--mode=644", unit, "/etc/systemd/system/")

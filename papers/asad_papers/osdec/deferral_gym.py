@@ -10,7 +10,7 @@ Observations are a dictionary of float32:
 An action is a score for each of the M rows, in [−1, 1]; with `hold`, those below it are held back. Rewards are (6),
 divided by `scale`. Where more than M jobs wait, those with the latest starts furthest off are not shown and wait.
 
-Needs gymnasium: `pip install 'asad-papers[rl]'`.
+Needs gymnasium: the extra `rl` of asad-hpc-papers, `pip install './papers[rl]'` in a checkout of asad.
 """
 
 from __future__ import annotations

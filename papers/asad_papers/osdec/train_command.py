@@ -87,7 +87,7 @@ def train(
     folder: Path,
     as_json: bool,
 ) -> None:
-    """Train a network that scores deferrable jobs; needs the extra asad-papers[rl], serving does not.
+    """Train a network that scores deferrable jobs; needs the extra `rl` of asad-hpc-papers, serving does not.
 
     Of the trajectories a fifth is kept aside: it decides what is best, and when to stop. Each seed gives
     DIR/VARIANT-sSEED.json and .npz, for `model` under [defer.osdec].
@@ -152,8 +152,8 @@ def _need_torch() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise AsadError(
-            f"defer train: {error.name} is missing; install the extra: pip install 'asad-papers[rl]' "
-            "(serving a trained network needs nothing more)"
+            f"defer train: {error.name} is missing; install the extra: pip install "
+            "'/path/to/asad/papers[rl]', with the path of a checkout of asad (serving a trained network needs no more)"
         ) from error
 
 
