@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asad.replay.readers import fields
-from asad.replay.readers.foreign import ALIASES, EAGLE, SUPERCLOUD, TRACES, foreign, trace_of
-from asad.replay.readers.sacct import KNOWN
+from asad.replay.readers.foreign import foreign
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -222,76 +220,3 @@ def test_json_that_is_none_of_saccts_names_what_to_give() -> None:
     ):
         found = foreign(NAMED[what][0])
         assert found is not None and "`sacct --json`" in f"{found.problem}; {found.remedy}", what
-
-
-def test_columns_become_columns_of_sacct() -> None:
-    for trace in TRACES:
-        assert ALIASES[trace.name] is trace.columns
-        assert all(new.lower() in KNOWN for new, _ in trace.columns.values())
-        assert trace_of([name.upper() for name in reversed(trace.columns)]) is trace
-        assert trace_of(list(trace.telltale)[1:]) is None
-    assert trace_of(LOGS["sacct"].strip().split("|")) is None
-
-
-@pytest.mark.parametrize(
-    ("column", "text", "becomes"),
-    [
-        ("wallclock_req", "172800.0", "2-00:00:00"),
-        ("wallclock_req", "1800", "0-00:30:00"),
-        ("wallclock_req", "0.0", ""),
-        ("wallclock_req", "", ""),
-        ("wallclock_req", "long", "long"),
-        ("submit_time", "2019-01-01 08:55:55", "2019-01-01T08:55:55"),
-        ("submit_time", "", ""),
-    ],
-)
-def test_texts_of_eagle(column: str, text: str, becomes: str) -> None:
-    assert EAGLE.columns[column][1](text) == becomes
-
-
-@pytest.mark.parametrize(
-    ("column", "text", "becomes"),
-    [
-        ("state", "3", "COMPLETED"),
-        ("state", "6.0", "TIMEOUT"),
-        ("state", "11", "OUT_OF_MEMORY"),
-        ("state", "1024", "REQUEUED"),
-        ("state", "8195", "RESIZING"),
-        ("state", "99", "99"),
-        ("state", "COMPLETED", "COMPLETED"),
-        ("timelimit", "60", "60"),
-        ("timelimit", "4294967295", "UNLIMITED"),
-        ("timelimit", "4294967294.0", ""),
-        ("mem_req", "8000", "8000Mn"),
-        ("mem_req", str(2**63 + 2000), "2000Mc"),
-        ("mem_req", "9223372036854777808.0", ""),
-        ("mem_req", "0", ""),
-        ("mem_req", "", ""),
-        (
-            "tres_alloc",
-            "1=20,2=170000,4=1,5=20,1002=2",
-            "cpu=20,mem=170000M,node=1,billing=20,gres/tres1002=2",
-        ),
-        ("tres_alloc", "", ""),
-        ("tres_alloc", "cpu=4", "cpu=4"),
-        ("nodelist", "['r1-n1', 'r2-n3']", "r1-n1,r2-n3"),
-        ("nodelist", "[]", ""),
-        ("nodelist", "n[1-3]", "n[1-3]"),
-        ("nodelist", "n7", "n7"),
-    ],
-)
-def test_texts_of_slurmdbd(column: str, text: str, becomes: str) -> None:
-    assert SUPERCLOUD.columns[column][1](text) == becomes
-
-
-def test_what_texts_become_is_read() -> None:
-    limit, tres = EAGLE.columns["wallclock_req"][1], SUPERCLOUD.columns["tres_alloc"][1]
-    assert fields.time_limit(limit("172800.0")) == 172800.0
-    read = fields.tres(tres("1=20,2=170000,4=1,1002=2"))
-    assert (read.cores, read.nodes, read.memory_bytes) == (20, 1, 170000 * 2**20)
-    assert fields.requested_memory(SUPERCLOUD.columns["mem_req"][1](str(2**63 + 2000))) == (
-        2000 * 2**20,
-        "core",
-        False,
-    )
-    assert fields.node_list(SUPERCLOUD.columns["nodelist"][1]("['r1-n1', 'r2-n3']")) == ("r1-n1", "r2-n3")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from asad.errors import UsageError
+from asad.errors import LogError, UsageError
 from asad.replay.readers import sacct, sacct_json, swf
 from asad.replay.readers.accounting_log import Holdings, Recorded
+from asad.replay.readers.foreign import MOST_CHARACTERS, foreign
 from asad.replay.readers.raw_bytes import plain_bytes
 
 __all__ = ["FORMATS", "Holdings", "Recorded", "read_log"]
@@ -42,6 +43,8 @@ def read_log(
         raise UsageError("--delimiter: it must be one character or more, and no line break")
     name = "standard input" if str(path) == "-" else str(path)
     raw = plain_bytes(name, str(path))
+    if format is None and columns is None:
+        _refuse_foreign(name, raw)
     found = format or ("sacct" if columns is not None else _sniff(raw))
     if found == "swf":
         return swf.read(name, raw, skip_bad)
@@ -58,9 +61,16 @@ def read_log(
     )
 
 
+def _refuse_foreign(name: str, raw: bytes) -> None:
+    """Raises LogError, with the way in, for a file that is known to be no log."""
+    found = foreign(raw[:MOST_CHARACTERS].decode("utf-8", "replace"))
+    if found is not None:
+        raise LogError(name, None, None, *found)
+
+
 def _sniff(raw: bytes) -> str:
     """What a log is, from its first line that says something; a table if nothing else."""
-    start = raw[:65536].decode("utf-8", "replace")
+    start = raw[:MOST_CHARACTERS].decode("utf-8", "replace")
     first = next((line for line in start.split("\n") if line.strip()), "")
     if first.lstrip()[:1] in ("{", "["):
         return "sacct-json"

@@ -1,27 +1,16 @@
 """Files of others that are given for a log: what they are by how they begin, and the way in.
 
 `foreign` names accounting files of other resource managers, traces that were published, and what Slurm prints of its
-queue and nodes. None of them is read as it is. `trace_of` knows the tables that can be: a header of `TRACES` is one of
-sacct's under other names, so that each column is renamed, and its texts converted where their unit differs:
+queue and nodes. None of them is read as it is.
 
-| trace | column | becomes | conversion |
-|---|---|---|---|
-| Eagle | wallclock_req | Timelimit | seconds → days-hours:minutes:seconds |
-| Eagle | submit_time, start_time, end_time | Submit, Start, End | `2019-01-01 08:55:55` → `2019-01-01T08:55:55` |
-| SuperCloud | timelimit | TimelimitRaw | minutes; 2³²−1 is UNLIMITED, 2³²−2 and 0 are none |
-| SuperCloud | state | State | slurmdbd's number → its name |
-| SuperCloud | mem_req | ReqMem | MiB, of a core where bit 63 is set, else of a node |
-| SuperCloud | tres_alloc, tres_req | AllocTRES, ReqTRES | `1=4,2=8000` → `cpu=4,mem=8000M`; ids above 1000 are a gres |
-| SuperCloud | nodelist | NodeList | `['a', 'b']` → `a,b` |
-
-Columns were taken from the files as published: NREL's Eagle jobs (10.25984/2349244) and MIT's SuperCloud data set
-(arXiv:2108.02037), whose slurm-log.csv is a dump of slurmdbd's table of jobs.
+Columns were taken from the files as published, among them NREL's Eagle jobs (10.25984/2349244) and MIT's SuperCloud data
+set (arXiv:2108.02037), whose slurm-log.csv is a dump of slurmdbd's table of jobs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MOST_CHARACTERS = 65536
@@ -176,172 +165,29 @@ GWA = _trace(
     "its first fourteen columns are those of SWF: write them as such, with -1 for the last four",
 )
 
-# ------------------------------------------------------------------------------------------------- published tables
-
-Convert = Callable[[str], str]
-
-
-def _same(text: str) -> str:
-    return text
-
-
-def _iso(text: str) -> str:
-    """`2019-01-01 08:55:55` with sacct's T between date and time."""
-    return text.strip().replace(" ", "T", 1)
-
-
-def _limit_of_seconds(text: str) -> str:
-    """`172800.0` → `2-00:00:00`; what is no number is left to the reader, and 0 is no limit."""
-    if not re.fullmatch(r"\d{1,12}(?:\.\d*)?", text.strip(), re.ASCII):
-        return text
-    minutes, seconds = divmod(int(float(text)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours // 24}-{hours % 24:02}:{minutes:02}:{seconds:02}" if float(text) else ""
-
-
-def _limit_of_minutes(text: str) -> str:
-    """slurmdbd's limit: 2³²−1 is none at all, 2³²−2 and 0 were not set."""
-    number = text.strip().removesuffix(".0")
-    return {"4294967295": "UNLIMITED", "4294967294": "", "0": ""}.get(number, number)
-
-
-STATES = (
-    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"),
-    *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
-)
-"""slurm.h: enum job_states."""
-REQUEUED, RESIZING = 0x400, 0x2000
-
-
-def _state(text: str) -> str:
-    """The name of slurmdbd's number; what is none is left to the reader."""
-    number = text.strip().removesuffix(".0")
-    if not re.fullmatch(r"\d{1,9}", number, re.ASCII):
-        return text
-    base, flags = int(number) & 0xFF, int(number) & ~0xFF
-    if flags & (REQUEUED | RESIZING):
-        return "REQUEUED" if flags & REQUEUED else "RESIZING"
-    return STATES[base] if base < len(STATES) else text
-
-
-def _mebibytes(text: str) -> str:
-    """slurmdbd's memory: MiB of a node, or of a core where bit 63 is set. 0, and what lost digits, is not recorded."""
-    number = text.strip().removesuffix(".0")
-    if not re.fullmatch(r"\d{1,20}", number, re.ASCII) or (number != text.strip() and len(number) > 15):
-        return ""
-    amount = int(number)
-    per_core = amount >= 2**63
-    amount -= 2**63 if per_core else 0
-    return f"{amount}M{'c' if per_core else 'n'}" if 0 < amount < 2**40 else ""
-
-
-TRES = {
-    "1": "cpu",
-    "2": "mem",
-    "3": "energy",
-    "4": "node",
-    "5": "billing",
-    "6": "fs/disk",
-    "7": "vmem",
-    "8": "pages",
-}
-"""Slurm's fixed ids; those above 1000 are a site's gres and licences, in the order in which they came."""
-
-
-def _tres(text: str) -> str:
-    """`1=20,2=170000,1002=2` → `cpu=20,mem=170000M,gres/tres1002=2`; what is none is left to the reader."""
-    found = []
-    for part in filter(None, text.strip().strip("\"'").split(",")):
-        number, _, amount = part.strip().partition("=")
-        if not number.isdecimal() or not amount.isdecimal():
-            return text
-        name = TRES.get(number, f"gres/tres{number}")
-        found.append(f"{name}={amount}{'M' if name in ('mem', 'vmem') else ''}")
-    return ",".join(found)
-
-
-def _names(text: str) -> str:
-    """Python's text of a list of names as a list of nodes; anything else is left to the reader."""
-    text = text.strip()
-    if not text.startswith("['"):
-        return "" if text == "[]" else text
-    return ",".join(re.findall(r"[^\s,\[\]'\"]+", text))
-
-
-class Trace(NamedTuple):
-    """A published table that is one of sacct's under other names."""
-
-    name: str
-    """Of a file, after "this is"."""
-    telltale: frozenset[str]
-    """Columns, in lower case, by which it is known; all must be there."""
-    columns: Mapping[str, tuple[str, Convert]]
-    """Column in lower case → sacct's name, and how its texts become sacct's."""
-    notes: tuple[str, ...]
-    """What a reader of its figures must know."""
-
-
-EAGLE = Trace(
-    "NREL's trace of Eagle",
-    frozenset(("job_id", "wallclock_req", "processors_req", "submit_time", "run_time")),
-    {
-        "job_id": ("JobID", _same),
-        "user": ("User", _same),
-        "account": ("Account", _same),
-        "partition": ("Partition", _same),
-        "qos": ("QOS", _same),
-        "name": ("JobName", _same),
-        "state": ("State", _same),
-        "submit_time": ("Submit", _iso),
-        "start_time": ("Start", _iso),
-        "end_time": ("End", _iso),
-        "run_time": ("ElapsedRaw", _same),
-        "wallclock_req": ("Timelimit", _limit_of_seconds),
-        "nodes_req": ("ReqNodes", _same),
-        "processors_req": ("ReqCPUS", _same),
-    },
-    (
-        "Eagle’s trace has the processors that jobs asked for, not those that they held: most held whole "
-        "nodes of 36 cores",
-        "Eagle’s trace gives all tasks of an array one id, and its memory is not used",
-    ),
-)
-SUPERCLOUD = Trace(
-    "slurmdbd's table of jobs, as in the MIT SuperCloud data set (slurm-log.csv)",
-    frozenset(("id_job", "time_submit", "time_start", "time_end", "cpus_req")),
-    {
-        "id_job": ("JobID", _same),
-        "id_user": ("UID", _same),
-        "account": ("Account", _same),
-        "partition": ("Partition", _same),
-        "job_name": ("JobName", _same),
-        "name_job": ("JobName", _same),
-        "state": ("State", _state),
-        "time_submit": ("Submit", _same),
-        "time_eligible": ("Eligible", _same),
-        "time_start": ("Start", _same),
-        "time_end": ("End", _same),
-        "timelimit": ("TimelimitRaw", _limit_of_minutes),
-        "nodes_alloc": ("NNodes", _same),
-        "nodelist": ("NodeList", _names),
-        "cpus_req": ("ReqCPUS", _same),
-        "mem_req": ("ReqMem", _mebibytes),
-        "tres_alloc": ("AllocTRES", _tres),
-        "tres_req": ("ReqTRES", _tres),
-    },
-    ("slurmdbd’s table of jobs has no CPU times, and run times with what jobs were suspended",),
-)
-TRACES = (EAGLE, SUPERCLOUD)
-"""Tables that can be read: in `ALIASES` by name, for whoever reads tables."""
-ALIASES: dict[str, Mapping[str, tuple[str, Convert]]] = {trace.name: trace.columns for trace in TRACES}
-
 TABLES: tuple[tuple[frozenset[str], Foreign], ...] = (
-    *(
-        (
-            trace.telltale,
-            _trace(trace.name, _way(", ".join(f"{new} {old}" for old, (new, _) in trace.columns.items()))),
-        )
-        for trace in TRACES
+    (
+        frozenset(("job_id", "wallclock_req", "processors_req", "submit_time", "run_time")),
+        _trace(
+            "NREL's trace of Eagle",
+            _way(
+                "JobID a number for each row (tasks of an array share job_id), Submit submit_time, Start start_time, End "
+                "end_time, ElapsedRaw run_time, ReqCPUS processors_req (most jobs held whole nodes of 36 cores), ReqNodes "
+                "nodes_req, TimelimitRaw wallclock_req ÷ 60, State state, User user, JobName name, Partition partition"
+            ),
+        ),
+    ),
+    (
+        frozenset(("id_job", "time_submit", "time_start", "time_end", "cpus_req")),
+        _trace(
+            "slurmdbd's table of jobs, as in the MIT SuperCloud data set (slurm-log.csv)",
+            _way(
+                "JobID id_job, Submit time_submit, Start time_start, End time_end, NNodes nodes_alloc, AllocTRES "
+                "tres_alloc with cpu= for 1=, mem= for 2= (followed by M) and node= for 4=, TimelimitRaw timelimit (none "
+                "above 4294967293), State state (3 COMPLETED, 4 CANCELLED, 5 FAILED, 6 TIMEOUT), UID id_user, JobName "
+                "name_job, Partition partition; where it is your own cluster's, sacct -aP writes all of it"
+            ),
+        ),
     ),
     (
         frozenset(("jid", "adt", "sdt", "edt", "cnumat")),
@@ -499,12 +345,6 @@ def foreign(start: str) -> Foreign | None:
     )
     found = found or (NODES if _configuration(plain) else None)
     return found or _grid_engine(written, plain) or (CONDOR if _classad(plain) else None)
-
-
-def trace_of(names: Iterable[str]) -> Trace | None:
-    """The published table whose header these names are, in any case and order."""
-    held = {name.strip().strip("\"'").lower() for name in names}
-    return next((trace for trace in TRACES if trace.telltale <= held), None)
 
 
 def _json(start: str) -> Foreign | None:

@@ -267,8 +267,9 @@ def _ids(ids: list[str]) -> NDArray[Any]:
 
 def _names_no_node(records: JobRecords) -> Flags:
     """(records,) whose node list is there and empty."""
-    empty: Flags = np.append(records.node_lists.empty, False)  # the last entry answers UNKNOWN_NODES
-    return empty[records.column("node_set")]
+    empty = np.append(records.node_lists.empty, False)  # the last entry answers UNKNOWN_NODES
+    without: Flags = empty[records.column("node_set")]
+    return without
 
 
 def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats) -> Holdings | None:
