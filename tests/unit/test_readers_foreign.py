@@ -122,7 +122,10 @@ NAMED = {
     "Philly: CPUs": ("time,machine_id,cpu_util\n2017-10-03 03:17:00 PDT,m1,7.0\n", "Philly"),
     "Philly: memory": ("time,machine_id,mem_total,mem_free\n2017-10-03 03:17:00 PDT,m1,1,1\n", "Philly"),
     "Philly: machines": ("machineId, number of GPUs, single GPU mem\nm1,2,12GB\n", "Philly"),
-    "Eagle": (",".join(EAGLE.columns) + "\n", "Eagle"),
+    "Eagle": (
+        "job_id,user,account,partition,qos,wallclock_req,processors_req,submit_time,start_time,end_time,run_time\n",
+        "Eagle",
+    ),
     "SuperCloud": ("id_job,id_user,time_submit,time_start,time_end,cpus_req,state\n", "SuperCloud"),
     "SuperCloud: CPUs": ("Step,Node,Series,EpochTime,CPUFrequency\n", "SuperCloud"),
     "F-Data": ("jid,usr,jnam,cnumr,cnumat,nnumr,adt,qdt,elpl,sdt,edt,duration\n", "Fugaku"),

@@ -3,8 +3,8 @@
 `foreign` names accounting files of other resource managers, traces that were published, and what Slurm prints of its
 queue and nodes. None of them is read as it is.
 
-Columns were taken from the files as published, among them NREL's Eagle jobs (10.25984/2349244) and MIT's SuperCloud data
-set (arXiv:2108.02037), whose slurm-log.csv is a dump of slurmdbd's table of jobs.
+Columns were taken from the files as published, among them NREL's Eagle jobs (10.25984/2349244) and MIT's SuperCloud
+data set (arXiv:2108.02037), whose slurm-log.csv is a dump of slurmdbd's table of jobs.
 """
 
 from __future__ import annotations
@@ -171,8 +171,10 @@ TABLES: tuple[tuple[frozenset[str], Foreign], ...] = (
         _trace(
             "NREL's trace of Eagle",
             _way(
-                "JobID a number for each row (tasks of an array share job_id), Submit submit_time, Start start_time, End "
-                "end_time, ElapsedRaw run_time, ReqCPUS processors_req (most jobs held whole nodes of 36 cores), ReqNodes "
+                "JobID a number for each row (tasks of an array share job_id), Submit submit_time, Start "
+                "start_time, End "
+                "end_time, ElapsedRaw run_time, ReqCPUS processors_req (most jobs held whole nodes of 36 cores), "
+                "ReqNodes "
                 "nodes_req, TimelimitRaw wallclock_req ÷ 60, State state, User user, JobName name, Partition partition"
             ),
         ),
@@ -183,7 +185,8 @@ TABLES: tuple[tuple[frozenset[str], Foreign], ...] = (
             "slurmdbd's table of jobs, as in the MIT SuperCloud data set (slurm-log.csv)",
             _way(
                 "JobID id_job, Submit time_submit, Start time_start, End time_end, NNodes nodes_alloc, AllocTRES "
-                "tres_alloc with cpu= for 1=, mem= for 2= (followed by M) and node= for 4=, TimelimitRaw timelimit (none "
+                "tres_alloc with cpu= for 1=, mem= for 2= (followed by M) and node= for 4=, TimelimitRaw timelimit "
+                "(none "
                 "above 4294967293), State state (3 COMPLETED, 4 CANCELLED, 5 FAILED, 6 TIMEOUT), UID id_user, JobName "
                 "name_job, Partition partition; where it is your own cluster's, sacct -aP writes all of it"
             ),
