@@ -103,7 +103,7 @@ def records_of(path: str, raw: bytes) -> Iterator[tuple[str, Any]]:
     Raises LogError, with the line, for what is no JSON, and for a document that is neither a record nor has such a
     list."""
     text = np.frombuffer(raw, dtype=np.uint8)
-    rows = 1024
+    rows = 1024 + len(raw) // 300  # records are longer
     while True:
         kind, span = np.empty(rows, np.uint8), np.zeros((rows, 4), np.int64)
         found = _scan(text, kind, span)

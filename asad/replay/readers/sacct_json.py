@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,18 @@ from asad.replay.readers.recorded_jobs import read_records
 
 BLOCK = 4096
 """Records turned into columns at a time."""
+_check_nodes = lru_cache(maxsize=4096)(runs_of)
+
+
+class _Parts(dict[str, tuple[str, ...]]):
+    """Dotted key → its parts, each key split once."""
+
+    def __missing__(self, key: str) -> tuple[str, ...]:
+        parts = self[key] = tuple(key.split("."))
+        return parts
+
+
+PARTS = _Parts()
 NO_MEMORY = frozenset(2**bits - mark for bits in (32, 64) for mark in (1, 2))
 """Slurm's marks, in a field that once had 32 bits."""
 
@@ -90,7 +103,7 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
     memory, flagged = _memory(record, allocated, cores, nodes)
     names = _text(record, "nodes")
     try:
-        runs_of(names)
+        _check_nodes(names)
     except BadValue as bad:
         raise _bad_key("nodes", bad.problem) from bad
     # the administrator's and the system's comments are not the user's
@@ -127,10 +140,10 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
 def _at(record: Mapping[str, Any], key: str) -> Any:
     """The value at a dotted key; None if any part of it is missing."""
     value: Any = record
-    for part in key.split("."):
+    for part in PARTS[key]:
         if value is None:
             return None
-        if not isinstance(value, dict):
+        if value.__class__ is not dict:
             raise _bad_key(key, f"{_shown(value)} stands where {part} was expected")
         value = value.get(part)
     return value
@@ -168,6 +181,8 @@ def _as_number(value: Any, key: str, bits: int = 32) -> float:
 
     In a field of another width they are numbers like others, and a number that says that it is set never is one of
     them."""
+    if value.__class__ is int and 0 <= value < 2**31:  # as nearly all are
+        return float(value)
     if isinstance(value, dict):
         bits = 0
         if (value := plain(value)) == math.inf:
@@ -268,17 +283,19 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
         raise _bad_key(key, "this is not a list of resources")
     amounts = {}
     for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+        if entry.__class__ is not dict or (kind := entry.get("type")).__class__ is not str:
             raise _bad_key(key, f"{_shown(entry)} is not a resource")
         count = entry.get("count")
         # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
-        amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key, 64)
+        amounts[kind] = _as_number(count + 2**64 if count in (-1, -2) else count, key, 64)
     return amounts
 
 
 def _gres(record: Mapping[str, Any], key: str) -> str:
     """The gres among them; `_tres` has refused what is no list of resources."""
     entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
+    if not entries:
+        return ""
     names = [(entry.get("name"), entry.get("count")) for entry in entries]
     return fields.gres_text(
         {name: count for name, count in names if isinstance(name, str) and isinstance(count, int)}
