@@ -10,7 +10,6 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 
 from asad.errors import LogError
@@ -84,11 +83,17 @@ def _zstd(raw: bytes) -> bytes:
         ).decompress  # of Python 3.14 and later
     except ImportError:
         zstandard = import_module("zstandard")
+        parts = []
         try:
-            with zstandard.ZstdDecompressor().stream_reader(BytesIO(raw), read_across_frames=True) as reader:
-                return bytes(reader.read())
+            while raw:  # frame after frame
+                frame = zstandard.ZstdDecompressor().decompressobj()
+                parts.append(frame.decompress(raw))
+                if not frame.eof:
+                    raise ValueError("cut off")
+                raw = frame.unused_data
         except zstandard.ZstdError as error:
             raise ValueError(str(error)) from error
+        return b"".join(parts)
     return undo(raw)
 
 

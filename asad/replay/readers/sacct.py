@@ -29,6 +29,7 @@ DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":", "\x1f", "\x1e", "\x01", "@", "
 JOB_ID = re.compile(
     r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,65536}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
+ISO_TIMES = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d )+", re.ASCII)
 FLOAT_ID = re.compile(r"\d{1,15}\.0", re.ASCII)
 MOST_REMEMBERED = 100_000
 """Texts of one column whose values are kept from block to block."""
@@ -182,12 +183,14 @@ class _Table:
             for name in dict.fromkeys(names)
             if name in PARSERS or name in TEXT_COLUMNS
         }
+        self._identity = "jobid" if "jobid" in self.place else "jobidraw"
+        if self._identity == "jobid":
+            self.place.pop("jobidraw", None)
         self.records, self.steps, self.reading = JobRecords(), Steps(), reading
         self.records.has_end = "end" in self.place
         self._memo: dict[str, fields.Memo[Any]] = {
             name: fields.Memo(parse) for name, parse in PARSERS.items()
         }
-        self._identity = "jobid" if "jobid" in self.place else "jobidraw"
         self._flagged = 0
         self._float_ids: bool | None = None
         comma = delimiter == ","
@@ -203,7 +206,7 @@ class _Table:
             readers={
                 at: self._memo[name].__getitem__ if name in PARSERS else _shape(SHAPES[name])
                 for at, name in enumerate(names)
-                if name in PARSERS or name in SHAPES
+                if (name in self.place and name in PARSERS) or name in SHAPES
             },
         )
 
@@ -360,7 +363,7 @@ def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
 
 def _iso_seconds(texts: Sequence[str]) -> Floats | None:
     """Times of the form `2024-01-31T12:00:00`, all of them, in UTC epoch seconds; None if one is of another form."""
-    if {len(text) for text in texts} != {19} or {text[10] + text[16] for text in texts} != {"T:"}:
+    if not ISO_TIMES.fullmatch(" ".join((*texts, ""))):
         return None
     try:
         return np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)

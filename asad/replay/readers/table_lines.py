@@ -56,10 +56,7 @@ def records_of(blocks: Iterable[list[str]], layout: Layout, reading: Reading) ->
         lines = carried + lines
         rows = [line.split(layout.delimiter) for line in lines]
         reading.count("lines", len(lines) - len(carried))
-        # the last record may go on in the next block
-        stop = len(lines)
-        if not last:
-            stop = next((at for at in reversed(range(len(rows))) if len(rows[at]) >= layout.width), 0) or stop
+        stop = len(lines) if last else _last_beginning(rows, layout.width)
         carried = lines[stop:]
         yield _assembled(lines[:stop], rows[:stop], number, layout, reading)
         number += stop
@@ -74,6 +71,14 @@ def _with_last(blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], bool]]:
         before = block
     if before is not None:
         yield before, True
+
+
+def _last_beginning(rows: list[Row], width: int) -> int:
+    """Where the last record of a block begins, which may go on in the next one."""
+    at = next((at for at in reversed(range(len(rows))) if len(rows[at]) >= width), 0)
+    while at > 0 and len(rows[at - 1]) < width:  # it may itself be the rest of a line before
+        at -= 1
+    return at if len(rows) - at <= MOST_LINES else len(rows)
 
 
 def _assembled(lines: list[str], rows: list[Row], first: int, layout: Layout, reading: Reading) -> Records:
