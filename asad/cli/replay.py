@@ -401,7 +401,7 @@ def _require_jobs(recorded: Recorded, origin: str = "") -> None:
     """There is a job to replay. Raises UsageError, which says where they all went, and where the machine is from."""
     if len(recorded.jobs):
         return
-    went = ", ".join(f"{number} {reason}" for reason, number in recorded.counts.items() if number)
+    went = ", ".join(f"{reason}: {number}" for reason, number in recorded.counts.items() if number)
     hint = (
         f"describe the machine ({origin}) with --nodes, --cores and --memory or --machine FILE"
         if recorded.counts.get(NO_FIT)

@@ -28,14 +28,10 @@ MARKS = (
 COMPRESSED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 
 OTHERS = (
-    (
-        r"(?i)\ufeff?\s*PARTITION\s+AVAIL\b|(?i:\ufeff?\s*NODELIST\s+(?:NODES|PARTITION|CPUS)\b)",
-        "a table of sinfo",
-    ),
-    (r"(?i)\s*(?:NODELIST|HOSTNAMES|NODEHOST\w*)\W", "a table of sinfo"),
+    (r"(?i)\s*(?:PARTITION\s+AVAIL\b|(?:NODELIST|HOSTNAMES|NODEHOST)\W)", "a table of sinfo"),
     (r"Configuration data as of ", "the output of `scontrol show config`, which names no nodes"),
     (
-        r"\s*PartitionName=\S+\s+(?:Allow|AllowGroups|AllocNodes|Default)\S*[^\n]*\n\s+Alloc\w+=",
+        r"\s*PartitionName=\S+[^\n\\]*\n[ \t]+Allow\w+=|\s*PartitionName=\S+ AllowGroups=",
         "the output of `scontrol show partition`",
     ),
     (r"\s*(?:JobId=\d|JOBID\s+PARTITION\b|JobID\W)", "a list of jobs: that is a log, not a machine"),

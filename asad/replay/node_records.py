@@ -34,7 +34,12 @@ class Record(NamedTuple):
 
 def is_node_records(text: str) -> bool:
     """Does a text look like the output of `scontrol show node`?"""
-    return bool(_TOTAL.search(text)) and any(map(_BEGINS.match, text.split("\n")))
+    if not _TOTAL.search(text):
+        return False
+    lines = [
+        line for line in text.split("\n") if not line.lstrip().startswith("#")
+    ]  # comments of a slurm.conf
+    return any(map(_BEGINS.match, lines)) and any(map(_TOTAL.search, lines))
 
 
 def from_node_records(path: str, text: str) -> Machine:
