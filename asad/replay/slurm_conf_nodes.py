@@ -63,6 +63,8 @@ OF_A_NODE = SIZES | {
     "weight",
 }
 """Keys that stand on NodeName lines alone."""
+ALONE = SETTINGS | {"nodename", "partitionname", "downnodes", "nodeset"}
+"""Keys that begin a line, and stand nowhere else."""
 OF_A_RECORD = frozenset(
     {"arch", "os", "cpualloc", "cpuefctv", "cputot", "cpuload", "allocmem", "freemem", "cfgtres"}
 )
@@ -231,7 +233,12 @@ def pairs(line: Line) -> dict[str, str]:
             raise MachineError(
                 f"{line.place}: {match[1]}= has no value, so Slurm takes {quoted(value)} for it; give one, or remove it"
             )
-        found[match[1].lower()] = value
+        key = match[1].lower()
+        if found and key in ALONE:
+            raise MachineError(
+                f"{line.place}: {match[1]}= stands behind another setting; begin a line with it"
+            )
+        found[key] = value
         position = match.end()
     return found
 

@@ -152,6 +152,8 @@ def test_thousands_of_nodes_are_read_at_once(tmp_path: Path) -> None:
         ),
         ("NodeName=n1 CPUs=2\nRealMemory=64000\n", "slurm.conf:2: 'RealMemory=64000' is of a node"),
         ("SlurmctldPort=6817 NodeName=n1 CPUs=2\n", "NodeName stands behind another setting"),
+        ("NodeName=n1 CPUs=2 NodeName=n2 CPUs=2\n", "NodeName= stands behind another setting"),
+        ("NodeName=n1 CPUs=2 SelectTypeParameters=CR_Core\n", "SelectTypeParameters= stands behind"),
         ("NodeName=ALL CPUs=2\n", "NodeName=ALL is refused"),
         ("NodeName=later[1-9] CPUs=4 State=FUTURE\n", "all of its 9 nodes have State=FUTURE"),
         ("NodeName=n/a\n", "no NodeName line describes a node but 'n/a'"),

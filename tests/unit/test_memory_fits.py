@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -143,12 +144,39 @@ def test_memory_of_jobs_that_is_not_recorded(tmp_path: Path) -> None:
     assert "the log does not record what memory jobs reserved: none waits for memory" in notes
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "nodes", ["a[1-4] RealMemory=60000", "a[1-2] RealMemory=60000\nNodeName=b[1-2] CPUs=8", "a[1-4]"]
+)
+def test_every_policy_runs_where_memory_is_not_known(tmp_path: Path, nodes: str) -> None:
+    conf, log = tmp_path / "slurm.conf", tmp_path / "log.sacct"
+    conf.write_text(f"SelectType=select/cons_tres\nNodeName=DEFAULT CPUs=8\nNodeName={nodes}\n")
+    lines = ["JobID|JobName|User|Submit|Start|ElapsedRaw|TimelimitRaw|NNodes|AllocCPUS|TotalCPU|AllocTRES"]
+    for k in range(40):
+        cores, run_s = (8, 4, 2, 12)[k % 4], 3000 + 37 * (k % 7)
+        memory = "" if k % 5 == 4 else f",mem={(60000, 20000, 100)[k % 3]}M"
+        used = f"{cores * run_s // 3600:02d}:{cores * run_s // 60 % 60:02d}:00"
+        lines.append(
+            f"{k + 1}|app{k % 3}|u{k % 4}|{1000 + 300 * k}|{1000 + 300 * k}|{run_s}|120|1|{cores}|{used}|"
+            f"cpu={cores}{memory}"
+        )
+    log.write_text("\n".join(lines) + "\n")
+    lending = "static,measured,asax,asax-paper,greedy-oracle,pool-oracle"
+    placing = "first-fit,fairness,drf,binpack,spread,oga"
+    names = f"slurm,fcfs,conservative,fluid,{lending},{placing}"
+    document = json.loads(run("replay", log, "--machine", conf, policies=names))
+    for name, figures in document["policies"].items():
+        assert figures["jobs"] == 40, name
+        numbers = [value for value in figures.values() if isinstance(value, int | float)]
+        assert np.isfinite(numbers).all(), name
+
+
 # ------------------------------------------------------------------------------------------------ as operators see it
 
 
-def run(*words: object) -> str:
+def run(*words: object, policies: str = "slurm") -> str:
     """What `asactl replay … --json` prints. Raises what it says."""
-    result = CliRunner().invoke(asactl, [*map(str, words), "--store", "none", "--policy", "slurm", "--json"])
+    result = CliRunner().invoke(asactl, [*map(str, words), "--store", "none", "--policy", policies, "--json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
