@@ -133,10 +133,19 @@ class Machine:
     """(N,) memory of each node, NaN if not known."""
     origin: str
     """Where this description comes from, in words an operator can check (`slurm.conf:12`, `inferred: …`)."""
+    memory_counts: bool = True
+    """Are jobs held against the memory of nodes? False where the scheduler does not count it."""
+    notes: tuple[str, ...] = ()
+    """What was assumed of it, a sentence each."""
 
     @property
     def total_cores(self) -> int:
         return int(self.cores.sum())
+
+    @property
+    def memory_bound_bytes(self) -> Floats:
+        """(N,) memory that jobs of a node may hold together: inf where it is not known, so that any job fits."""
+        return np.where(np.isnan(self.memory_bytes), np.inf, self.memory_bytes)
 
     @property
     def first_core(self) -> Ints:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from asad.replay.results import ReplayResult
     from asad.replay.workbench import Progress
 
+NO_FIT = "does not fit on the machine"
+"""Why jobs are left out with --skip-bad, among the counts."""
+
 
 def _of(stage: str) -> str:
     """The names of a stage's policies, as replays call them."""
@@ -69,7 +72,8 @@ def _of(stage: str) -> str:
 @click.option(
     "--machine",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The machine from a slurm.conf or the output of sinfo --json; memory then counts.",
+    help="The machine from a slurm.conf or the output of scontrol show node or sinfo --json; memory then counts, "
+    "unless slurm.conf says that it is not scheduled.",
 )
 @click.option(
     "--demand",
@@ -307,7 +311,8 @@ def replayed(
     from asad.config import Config, load
     from asad.replay.cpu_demand import DemandProfile, read_demand
     from asad.replay.inferred_machine import infer
-    from asad.replay.machine import from_flags, read_machine
+    from asad.replay.machine import from_flags
+    from asad.replay.machine_files import read_machine
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
     from asad.replay.readers import read_log
     from asad.replay.replay_settings import Settings
@@ -359,16 +364,14 @@ def replayed(
         )
     else:
         recorded = log
-    if len(recorded.jobs) == 0:
-        raise UsageError(
-            f"{recorded.path}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
-        )
+    _require_jobs(recorded)
     if machine is not None:
         described = read_machine(machine)
     elif nodes is not None and cores is not None:
         described = from_flags(nodes, cores, memory)
     else:
         described = infer(recorded)
+    settings = dataclasses.replace(settings, use_memory=settings.use_memory and described.memory_counts)
     facts: dict[str, Json] = {}
     sha256 = _sha256(recorded.jobs)
     facts["sha256"] = sha256
@@ -376,6 +379,7 @@ def replayed(
         recorded, left_out = _leave_out(recorded, fitting_rows(recorded, described, settings.use_memory))
         if left_out:
             facts["does_not_fit"] = left_out
+    _require_jobs(recorded, described.origin)
     with _progress(show=not quiet and sys.stderr.isatty()) as progress:
         return _run(recorded, described, settings, store, facts, progress)
 
@@ -398,12 +402,25 @@ def _run(
         return repeat(recorded, machine, settings, store=store, log_facts=facts, progress=progress)
 
 
+def _require_jobs(recorded: Recorded, origin: str = "") -> None:
+    """There is a job to replay. Raises UsageError, which says where they all went, and where the machine is from."""
+    if len(recorded.jobs):
+        return
+    went = ", ".join(f"{reason}: {number}" for reason, number in recorded.counts.items() if number)
+    hint = (
+        f"describe the machine ({origin}) with --nodes, --cores and --memory or --machine FILE"
+        if recorded.counts.get(NO_FIT)
+        else "give a log of jobs that ran, or more of it"
+    )
+    raise UsageError(f"{recorded.path}: no job is left to replay ({went or 'it is empty'}); {hint}")
+
+
 def _leave_out(recorded: Recorded, rows: NDArray[np.intp]) -> tuple[Recorded, int]:
     """The log without the jobs that do not fit, which are counted and reported; and how many they are."""
     missing = len(recorded.jobs) - len(rows)
     if missing == 0:
         return recorded, 0
-    counts = {**recorded.counts, "does not fit on the machine": missing}
+    counts = {**recorded.counts, NO_FIT: missing}
     notes = [*recorded.notes, f"{missing} jobs do not fit on the machine and are left out"]
     return dataclasses.replace(recorded, jobs=recorded.jobs.take(rows), counts=counts, notes=notes), missing
 

@@ -140,7 +140,7 @@ def places(snapshot: Snapshot, usable: NDArray[np.bool_]) -> Places:
         np.int32
     )
     idle[~usable] = 0
-    memory = np.where(np.isfinite(machine.memory_bytes), machine.memory_bytes, np.inf)
+    memory = machine.memory_bound_bytes
     if np.isfinite(memory).any():
         memory -= held_memory(snapshot, snapshot.core_owner) + held_memory(snapshot, snapshot.core_guest)
     return Places(idle, memory, int(machine.cores.max(initial=0)))

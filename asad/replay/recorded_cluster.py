@@ -300,7 +300,7 @@ class RecordedCluster:
             return engine.new_state(
                 columns,
                 machine.cores,
-                machine.memory_bytes,
+                machine.memory_bound_bytes,
                 scheduler=SCHEDULERS[scheduler],
                 per_event=per_event,
                 kill=kill,

@@ -36,7 +36,7 @@ def replay(
     """
     jobs = recorded.jobs
     fingerprint, names = jobs.fingerprints()
-    notes = list(recorded.notes)
+    notes = [*recorded.notes, *machine.notes]
     demand = assign(jobs, fingerprint, names, settings.demand, settings.seed)
     bench = prepare(recorded, machine, settings, demand, notes, progress)
     log: dict[str, Json] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.capacity import cores_with_memory
 from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
 from asad.replay.cpu_demand import Demand, believed
@@ -37,6 +38,8 @@ def build_workload(
     if not kill:
         planned = np.maximum(planned, jobs.run_s)
     fingerprint, _ = jobs.fingerprints()
+    if settings.use_memory:
+        _note_unknown_memory(jobs, machine, notes)
     workload = Workload(
         job_id=jobs.job_id,
         submit_s=jobs.submit_s,
@@ -80,17 +83,41 @@ def _fit_alone(cores: Ints, memory_per_core: Floats, machine: Machine) -> NDArra
     fits = cores <= machine.total_cores
     rows = np.flatnonzero(memory_per_core > 0)
     if len(rows):
+        kinds, nodes = np.unique(
+            np.column_stack((machine.cores, machine.memory_bound_bytes)), axis=0, return_counts=True
+        )
         shapes, back = np.unique(memory_per_core[rows], return_inverse=True)
-        room = [np.minimum(machine.cores, machine.memory_bytes // need).sum() for need in shapes.tolist()]
+        room = [nodes @ cores_with_memory(kinds[:, 0], kinds[:, 1], need) for need in shapes.tolist()]
         fits[rows] &= cores[rows] <= np.array(room)[back]
     return fits
 
 
 def _memory_per_core(jobs: JobLog, use_memory: bool) -> Floats:
-    """Bytes a core; 0 where memory does not count or is not recorded."""
+    """Bytes a core; 0 where memory does not count or is not recorded.
+
+    They are whole, rounded down: so all cores of a job never need more than it reserved, and what is summed of
+    a node is exact. A job that holds all memory of a node fits on it, whatever its cores.
+    """
     if not use_memory:
         return np.zeros(len(jobs))
-    return np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
+    return np.where(np.isfinite(jobs.memory_bytes), np.floor(jobs.memory_bytes / jobs.cores), 0.0)
+
+
+def _note_unknown_memory(jobs: JobLog, machine: Machine, notes: list[str]) -> None:
+    """What is not known of memory fits anything, which is to be known."""
+    lacking = int(np.count_nonzero(np.isnan(machine.memory_bytes)))
+    without = int(np.count_nonzero(~np.isfinite(jobs.memory_bytes)))
+    if without == len(jobs):
+        notes.append("the log does not record what memory jobs reserved: none waits for memory")
+    elif lacking == len(machine.cores):
+        notes.append("the memory of the nodes is not known: no job waits for it")
+    else:
+        if lacking:
+            notes.append(
+                f"the memory of {lacking} of {len(machine.cores)} nodes is not known: any job fits there by its memory"
+            )
+        if without:
+            notes.append(f"{without} jobs have no memory recorded: they are taken to need none")
 
 
 def _require_fit(workload: Workload, machine: Machine, path: str) -> None:

@@ -29,9 +29,9 @@ from asad.experts import check_experts, load_expert
 from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
 from asad.node.progress_files import parse as parse_progress
-from asad.replay import machine as machines
 from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.inferred_machine import infer
+from asad.replay.machine_files import read_machine
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
 from asad.replay.workload import build_workload
@@ -162,7 +162,7 @@ def _require_sound(recorded: Recorded) -> None:
 
 
 def _machine(folder: Path) -> Read:
-    return _on_file(machines.read_machine)(folder)
+    return _on_file(read_machine)(folder)
 
 
 # ----------------------------------------------------------------------------------------------- TOML that people write

@@ -56,7 +56,7 @@ from asad.model import Finished, Machine
 from asad.node.actor import lease_from_json
 from asad.replay.cpu_demand import read_demand
 from asad.replay.inferred_machine import infer
-from asad.replay.machine import read_machine
+from asad.replay.machine_files import read_machine
 from asad.replay.readers import fields, read_log
 from asad.replay.readers.accounting_log import BadValue
 from asad.share.measured import Measured

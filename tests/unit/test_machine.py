@@ -1,8 +1,7 @@
-"""Describing the machine: slurm.conf, sinfo's JSON, flags, and what a log shows."""
+"""Describing the machine by flags, and by what a log shows."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -21,96 +20,6 @@ def written(folder: Path, text: str, name: str = "slurm.conf") -> Path:
     path = folder / name
     path.write_text(text)
     return path
-
-
-def test_slurm_conf_as_slurm_reads_it(tmp_path: Path) -> None:
-    (tmp_path / "more.conf").write_text("nodename=gpu1 cpus=16 realmemory=2048 State=UNKNOWN\n")
-    path = written(
-        tmp_path,
-        "# NodeName=no CPUs=1\n"
-        "ClusterName=c\n"
-        "NodeName=DEFAULT RealMemory=1024 ThreadsPerCore=2 # a comment\n"
-        "NodeName=n[1-3,05] NodeAddr=x Sockets=2 \\\n"
-        "    CoresPerSocket=8\n"
-        'NodeName=one,two Boards=2 SocketsPerBoard=1 CoresPerSocket=4 RealMemory=4096 Reason="don\'t"\n'
-        "NodeName=later[1-9] CPUs=4 State=FUTURE\n"
-        "Include more.conf\n"
-        "PartitionName=batch Nodes=n[1-3]\n",
-    )
-    machine = machines.from_slurm_conf(path)
-    cores = dict(zip(machine.node_names, machine.cores.tolist(), strict=True))
-    assert cores == {"n1": 32, "n2": 32, "n3": 32, "n05": 32, "one": 16, "two": 16, "gpu1": 16}
-    memory = dict(zip(machine.node_names, machine.memory_bytes.tolist(), strict=True))
-    assert (memory["n1"], memory["one"], memory["gpu1"]) == (GIB, 4 * GIB, 2 * GIB)
-    assert machine.total_cores == 176
-    assert "9 nodes with State=FUTURE left out" in machine.origin
-    assert machines.read_machine(path).node_names == machine.node_names
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "no NodeName"),
-        ("NodeName=n[1- CPUs=2\n", "slurm.conf:1"),
-        ("\nNodeName=n1 CPUs=two\n", "slurm.conf:2: cpus='two' is not a number"),
-        ("NodeName=n1 CPUs = 2\n", "no Key=value"),
-        ("NodeName=n1 CPUs=2\nNodeName=n[1-2] CPUs=2\n", "slurm.conf:2: node n1 is also described"),
-        ("NodeName=n1 CPUs=0 Sockets=0 CoresPerSocket=0\n", "no CPUs"),
-        ("NodeName=n[1-9] CPUs=999999999\n", "too many"),
-        ("Include nowhere.conf\n", "slurm.conf:1: there is no file"),
-        ("Include slurm.conf\n", "include itself"),
-    ],
-)
-def test_slurm_conf_errors_name_the_place(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(MachineError) as caught:
-        machines.from_slurm_conf(written(tmp_path, text))
-    assert problem in str(caught.value)
-
-
-def test_json_that_lists_nodes(tmp_path: Path) -> None:
-    nodes = [
-        {"name": "n2", "cpus": 4, "real_memory": 2048, "state": "idle"},
-        {"name": "n1", "cpus": 2, "real_memory": 1024, "state": "mixed"},
-    ]
-    machine = machines.read_machine(written(tmp_path, json.dumps({"meta": {}, "nodes": nodes}), "sinfo.json"))
-    assert machine.node_names == ("n1", "n2")
-    assert machine.cores.tolist() == [2, 4]
-    assert machine.memory_bytes.tolist() == [GIB, 2 * GIB]
-
-
-def test_json_that_lists_groups_of_nodes(tmp_path: Path) -> None:
-    def group(names: list[str], low: int, high: int) -> dict[str, object]:
-        return {
-            "nodes": {"total": len(names), "nodes": names},
-            "cpus": {"minimum": low, "maximum": high},
-            "memory": {"minimum": 1024, "maximum": 1024},
-        }
-
-    groups = [group(["n1", "n2"], 8, 8), group(["n1"], 8, 8), group(["m[1-2]"], 4, 16)]
-    machine = machines.read_machine(written(tmp_path, json.dumps({"sinfo": groups}), "sinfo.json"))
-    assert dict(zip(machine.node_names, machine.cores.tolist(), strict=True)) == {
-        "m1": 4,
-        "m2": 4,
-        "n1": 8,
-        "n2": 8,
-    }
-    assert "taken as their smallest" in machine.origin
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"nodes": [{}]}',
-        '{"nodes": []}',
-        '{"a": 1}',
-        '{"sinfo": [3]}',
-        '{"nodes": [{"name": 1, "cpus": "x"}]}',
-    ],
-)
-def test_json_that_describes_no_machine(tmp_path: Path, text: str) -> None:
-    with pytest.raises(MachineError, match=r"sinfo\.json"):
-        machines.read_machine(written(tmp_path, text, "sinfo.json"))
 
 
 def test_flags() -> None:

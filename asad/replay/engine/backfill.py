@@ -149,16 +149,20 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
     """Start a job on the part of each node that the head's reservation leaves: hide the rest meanwhile."""
     for node in range(len(s.node)):
         s.node[node].later -= s.node[node].spare
-        s.node[node].memory_later -= s.node[node].memory_spare
         s.node[node].spare, s.node[node].free = s.node[node].free - s.node[node].spare, s.node[node].spare
+        if s.node[node].memory == NEVER:  # it is not known, so none of it is hidden
+            continue
+        s.node[node].memory_later -= s.node[node].memory_spare
         hidden = s.node[node].memory_free - s.node[node].memory_spare
         s.node[node].memory_spare, s.node[node].memory_free = hidden, s.node[node].memory_spare
     start_job(s, job, now)
     for node in range(len(s.node)):
         s.node[node].spare, s.node[node].free = s.node[node].free, s.node[node].free + s.node[node].spare
+        s.node[node].later += s.node[node].spare
+        if s.node[node].memory == NEVER:
+            continue
         whole = s.node[node].memory_free + s.node[node].memory_spare
         s.node[node].memory_spare, s.node[node].memory_free = s.node[node].memory_free, whole
-        s.node[node].later += s.node[node].spare
         s.node[node].memory_later += s.node[node].memory_spare
     if s.c[GUESTS] > 0:  # they have met it while part of the memory was hidden, and μ goes by memory
         refresh(s, mark_nodes(s, s.job[job].owner_first, False), now)

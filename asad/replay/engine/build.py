@@ -78,10 +78,11 @@ def new_state(
     """A cluster at rest before its first job.
 
     `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, and may have
-    `belief` (1) and `bound` (False), in order of submission; `node_cores` and `node_memory` are (N,). `placed` keeps
-    track of which job is on which core, which lending and memory need. `mu` is μ of host and guest in CPU-bound pairs,
-    then in memory-bound ones. Guests that draw from pools may be `widened` over all cores of their nodes; with `use_sd`
-    above 0 the CPU use of each job varies on each node (see `use`); `every` shows each change, also while nobody waits.
+    `belief` (1) and `bound` (False), in order of submission; `node_cores` and `node_memory` (inf: no bound) are (N,).
+    `placed` keeps track of which job is on which core, which lending and memory need. `mu` is μ of host and guest in
+    CPU-bound pairs, then in memory-bound ones. Guests that draw from pools may be `widened` over all cores of their
+    nodes; with `use_sd` above 0 the CPU use of each job varies on each node (see `use`); `every` shows each change,
+    also while nobody waits.
     `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
     for none, and `gather` shows one waiting task an array.
 
@@ -182,15 +183,22 @@ def _group(s: State, array: NDArray[np.int32]) -> None:
 
 
 def check_nodes(cores: NDArray[np.int32], memory: NDArray[np.float64], needed: bool) -> None:
-    """Nodes have cores, and where memory is `needed` it is known. Raises UsageError that names column and node."""
+    """Nodes have cores, and where memory is `needed` a bound of it, inf for none.
+
+    Raises UsageError that names column and node.
+    """
     if len(memory) != len(cores):
         raise UsageError(
             f"machine: {len(memory)} nodes have memory and {len(cores)} cores; give one row a node"
         )
     _require("machine: column cores, node", cores, cores >= 1, "every node has at least 1 core")
     if needed:
-        known = np.isfinite(memory) & (memory >= 0)
-        _require("machine: column memory, node", memory, known, "memory counts, so give that of every node")
+        _require(
+            "machine: column memory, node",
+            memory,
+            memory >= 0,
+            "memory counts, so give bytes from 0, inf for no bound",
+        )
 
 
 def check_jobs(jobs: dict[str, NDArray[Any]], total: int) -> None:

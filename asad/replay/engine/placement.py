@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing, compiled
-from asad.replay.engine.simulation_state import MEMORY, State
+from asad.replay.engine.simulation_state import MEMORY, NEVER, State
 
 
 @compiled(inline="always")
 def _most(cores: int, memory_free: float, memory: float) -> int:
-    """How many of so many cores a job can have that needs so much memory for each (0: it does not count)."""
-    return min(cores, int(memory_free / memory + 1e-9)) if memory > 0 else cores
+    """How many of so many cores a job can have that needs so much memory for each (0: it does not count).
+
+    Free memory is inf on a node whose memory is not known: any job fits there.
+    """
+    if memory <= 0 or memory_free == NEVER:
+        return cores
+    return min(cores, int(memory_free / memory + 1e-9))
 
 
 @borrowing

@@ -20,6 +20,7 @@ from asad.replay.engine.simulation_state import (
     MU_GUEST_MEMORY,
     MU_HOST_CPU,
     MU_HOST_MEMORY,
+    NEVER,
     STAMP,
     WIDENED,
     State,
@@ -40,7 +41,7 @@ def _mu(s: State, node: int, job: int, cpu: int, memory: int) -> float:
                     return float(s.f[memory])
         return float(s.f[cpu])
     in_use = 0.5
-    if s.c[MEMORY] and s.node[node].memory > 0:
+    if s.c[MEMORY] and 0 < s.node[node].memory < NEVER:  # of a node whose memory is not known, halfway
         in_use = 1.0 - s.node[node].memory_free / s.node[node].memory
         if s.node[node].pools:
             in_use = _memory_beside(s, node, job) / s.node[node].memory

@@ -199,7 +199,7 @@ class _Table:
             delimiter=delimiter,
             header=header,
             quoted=log_format == "csv",
-            used=frozenset(self.place.values()),
+            used={at: hint_of if name == "comment" else str for name, at in self.place.items()},
             free=frozenset(
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
             ),

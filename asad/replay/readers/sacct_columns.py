@@ -86,7 +86,8 @@ _KINDS = {
         blockid failednode maxdiskreadnode maxdiskwritenode maxpagesnode maxrssnode maxvmsizenode mincpunode
     """,
     # words of Slurm's own
-    r"[\w,:*+-]*": "exclusive flags layout originalsluid oversubscribe sluid",
+    r"[\w,:*+-]*": "exclusive flags originalsluid oversubscribe sluid",
+    r"(?:cyc(?:lic)?|f|bl(?:oc)?k|arbitrary|plane|user|nodelist|(?:no)?pack|c|[,:=_*\d -])*": "layout",
     r"[\w ,.:;/()=+'-]*": "reason",
     # names that administrators give; groups of a directory have blanks and backslashes
     r"[^|;\x00-\x1f]*": "account cluster group qos qosreq reqreservation reservation",

@@ -32,7 +32,8 @@ class Layout:
     """The line that names the columns, wherever it stands again."""
     quoted: bool
     """Fields may stand in quotes, as CSV has it."""
-    used: frozenset[int]
+    used: Mapping[int, Callable[[str], Any]]
+    """Columns that are used, and what of a text of theirs is: readings that agree in that are one."""
     free: frozenset[int]
     """Columns that may hold delimiters and line breaks."""
     readers: Mapping[int, Callable[[str], Any]]
@@ -224,20 +225,23 @@ def _resolved(record: Row, layout: Layout) -> Row:
             f"{len(record)} fields where there are {width} columns, and no way to read it", CORRECT
         )
     for place in reversed(range(width)):
-        texts: dict[str, None] = {}
+        texts: dict[Any, str] = {}
+        value = layout.used.get(place)
         starts = set()
         for before, several in ways[place].items():
             for more in several:
                 if before + more in ends:
                     starts.add(before)
-                    texts[_text(record, place, before, more, delimiter)] = None
-        if place in layout.used:
+                    if value is not None:
+                        text = _text(record, place, before, more, delimiter)
+                        texts.setdefault(value(text), text)
+        if value is not None:
             if len(texts) > 1:
                 raise BadValue(
                     f"it has {surplus} delimiters too many, and more than one way to read it",
                     "write the log with another --delimiter",
                 )
-            resolved[place] = next(iter(texts))
+            (resolved[place],) = texts.values()
         ends = starts
     return resolved
 
