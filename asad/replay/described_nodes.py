@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from asad.cluster import node_names
@@ -185,9 +185,3 @@ def cpu_numbers(text: str, most: int) -> set[int] | None:
             return None
         found.update(range(first, last + 1, step))
     return found
-
-
-def require_nodes(found: DescribedNodes, described: Callable[[], str]) -> None:
-    """There is a node at all. Raises MachineError, which says by `described` what the file is instead."""
-    if not found.names:
-        raise MachineError(f"{found.path}: {described()}; give {WAYS}")

@@ -67,9 +67,11 @@ def read_text(path: Path) -> str:
 
     Raises MachineError.
     """
+    raw = bytearray()
     try:
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+            while len(raw) <= MOST_BYTES and (part := file.read(2**20)):
+                raw += part
     except OSError as error:
         raise MachineError(
             f"{path}: {error.strerror or error}; check the path and its permissions"

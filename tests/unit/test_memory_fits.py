@@ -127,8 +127,9 @@ def test_backfill_beside_a_reservation_on_nodes_of_unknown_memory(tmp_path: Path
     conf = tmp_path / "slurm.conf"
     conf.write_text("SelectType=select/cons_tres\nNodeName=a CPUs=4 RealMemory=1000\nNodeName=b CPUs=4\n")
     jobs: list[tuple[int, float | None]] = [(4, 1000), (2, 50), (6, 6), (1, 10**5), (1, None), (1, 1)]
-    found = waits(log_of(tmp_path, jobs), read_machine(conf))
-    assert np.isfinite(found).all()
+    recorded = log_of(tmp_path, jobs)
+    recorded.jobs.time_limit_s[3:] = 7200.0  # past the head's start: they stay clear of what it needs
+    found = waits(recorded, read_machine(conf))
     assert found.tolist() == [0.0, 0.0, 600.0, 0.0, 0.0, 600.0]
 
 
