@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import combinations_with_replacement, islice
 from typing import Any, NamedTuple
 
 UNITS = {unit: 1024.0**power for power, unit in enumerate("BKMGTPE")}
@@ -164,11 +164,12 @@ def ways(text: str, names: list[str], by: str) -> list[dict[str, str]]:
     if [part.strip().lower() for part in parts] == names:
         return [dict(zip(names, parts, strict=True))]
     found: dict[Record, dict[str, str]] = {}
-    for cuts in combinations(range(1, len(parts)), len(names) - 1):
-        values = [by.join(parts[begin:end]) for begin, end in zip((0, *cuts), (*cuts, None), strict=True)]
-        fields = dict(zip(reversed(names), reversed(values), strict=True))  # of equal names the first counts
-        plain = [fields[name] for name in fields if name not in TEXT.split("|")]
-        if not any(by in value or "\n" in value for value in plain):
+    free = [name for name in names if name in TEXT.split("|")]
+    for wider in combinations_with_replacement(free, len(parts) - len(names)):
+        rest, fields = iter(parts), dict[str, str]()
+        for name in names:  # of equal names the first counts
+            fields.setdefault(name, by.join(islice(rest, 1 + wider.count(name))))
+        if not any("\n" in value for name, value in fields.items() if name not in free):
             with suppress(ValueError, AttributeError):
                 found.setdefault(record_of(fields), fields)
     return list(found.values())
