@@ -1,7 +1,7 @@
 """Logs that are odd and legal: the same records as text of sacct, as CSV and as JSON.
 
-Each oddity of a job is one small function of `ODDITIES`; how all of a log is written is a `Notation`. What is made here is
-legal as Slurm has it, or as tools leave it that rewrite what sacct printed.
+Each oddity of a job is one small function of `ODDITIES`; how all of a log is written is a `Notation`. What is made here
+is legal as Slurm has it, or as tools leave it that rewrite what sacct printed.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def clocks_put_back_before_a_step(draw: Random, job: Entry) -> list[Entry]:
 
 
 def id_of_another_width(draw: Random, job: Entry) -> list[Entry]:
-    return [replace(job, number=number, oddity=job.oddity) for number in draw.sample(IDS_OF_OTHER_WIDTHS, 4)]
+    return [replace(job, number=number) for number in draw.sample(IDS_OF_OTHER_WIDTHS, 4)]
 
 
 def memory_of_another_width(draw: Random, job: Entry) -> list[Entry]:
@@ -334,11 +334,13 @@ class Notation:
     missing: tuple[str, ...] = ("",)
     delimiter: str = "|"
     number: str = "{}"
-    """Of whole numbers: `4`, `4.0` (what pandas leaves where a field was empty), `4e0`."""
+    """Of whole numbers: `4`, `4.0` (what pandas leaves where a field was empty), `4e0`; `K`: `2K` for 2048."""
     times: str = "iso"
     unit: str = "M"
     ends_with_delimiter: bool = False
     line_end: str = "\n"
+    marked: bool = False
+    """Does it begin with a byte-order mark?"""
     headers_at: tuple[int, ...] = ()
     """Before which records the header stands again, as where logs were put together; with a byte-order mark."""
     steps_have_times: bool = True
@@ -355,9 +357,12 @@ COLUMNS = {
     "state": ("State", "State", "State ExitCode", ""),
     "who": ("User JobName Partition", "User JobName", "JobName UID Partition", "UID User JobName", "JobName"),
     "cpu": ("TotalCPU", "TotalCPU", "TotalCPU UserCPU", ""),
-    "others": ("", "NodeList", "NodeList QOS Account", "SubmitLine", "Suspended MaxRSS DerivedExitCode"),
+    "others": ("", "NodeList", "NodeList QOS Account", "SubmitLine", "Suspended MaxRSS"),
 }
-USUAL = "JobID JobName User Partition State Submit Start End Elapsed NNodes AllocCPUS ReqMem AllocTRES TotalCPU NodeList"
+USUAL = (
+    "JobID JobName User Partition State Submit Start End Elapsed NNodes AllocCPUS ReqMem AllocTRES TotalCPU"
+    " NodeList"
+)
 
 
 def draw_notation(draw: Random, entries: list[Entry], form: str) -> Notation:
@@ -370,7 +375,9 @@ def draw_notation(draw: Random, entries: list[Entry], form: str) -> Notation:
         columns = [
             column for column in columns if column != "SubmitLine"
         ]  # else there are two places for the rest
-        columns.sort(key=lambda column: column != "JobID")  # a line that begins with text begins nowhere
+        columns.sort(
+            key=lambda column: not column.startswith("JobID")
+        )  # a line that begins with text begins nowhere
     if delimiter == ";" and form == "text":
         columns = [column for column in columns if column != "SubmitLine"]
     odd = tuple(word for word in MISSING if draw.random() < 0.5) or ("",)
@@ -379,11 +386,12 @@ def draw_notation(draw: Random, entries: list[Entry], form: str) -> Notation:
         columns=tuple(columns),
         missing=odd if draw.random() < 0.5 else ("",),
         delimiter=delimiter,
-        number=draw.choice(("{}", "{}", "{}.0", "{}e0")),
+        number=draw.choice(("{}", "{}", "{}.0", "{}e0", "K")),
         times=draw.choice(("iso", "iso", "zone", "epoch", "epoch.0", "blank")),
         unit=units,
         ends_with_delimiter=form == "text" and delimiter != "@@" and draw.random() < 0.2,
         line_end=draw.choice(("\n", "\n", "\r\n")),
+        marked=draw.random() < 0.1,
         headers_at=tuple(k for k in range(1, len(entries)) if draw.random() < 0.03),
         steps_have_times=draw.random() < 0.8,
         draw=draw,
@@ -410,7 +418,9 @@ def cells(entry: Entry, notation: Notation) -> dict[str, str]:
         )
 
     def whole(number: int) -> str:
-        return notation.number.format(number)
+        """What ReqNodes and AllocNodes do to thousands, others do to all counts."""
+        thousands = notation.number == "K" and number and number % 1024 == 0
+        return f"{number // 1024}K" if thousands else notation.number.replace("K", "{}").format(number)
 
     def clock(seconds: float, thousandths: bool = False) -> str:
         days, rest = divmod(round(seconds * 1000), 86_400_000)
@@ -442,7 +452,7 @@ def cells(entry: Entry, notation: Notation) -> dict[str, str]:
         "Start": when(start),
         "End": when(end),
         "Elapsed": clock(entry.run),
-        "ElapsedRaw": whole(int(entry.run)),
+        "ElapsedRaw": notation.number.replace("K", "{}").format(int(entry.run)),
         "NNodes": whole(entry.nodes or 1),
         "AllocNodes": whole(entry.nodes),
         "AllocCPUS": whole(entry.cores),
@@ -484,7 +494,7 @@ def as_table(entries: list[Entry], notation: Notation, form: str) -> bytes:
     else:
         last = notation.delimiter if notation.ends_with_delimiter else ""
         out.write("".join(notation.delimiter.join(row) + last + notation.line_end for row in rows))
-    return out.getvalue().encode()
+    return out.getvalue().encode("utf-8-sig" if notation.marked else "utf-8")
 
 
 LAYOUTS = ("one document", "two documents", "a list", "lines")

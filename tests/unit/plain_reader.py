@@ -69,7 +69,7 @@ def whole(text: str | None) -> int:
 
 def time(text: str | None) -> float | None:
     text = given(text)
-    if re.fullmatch(r"\d+(\.\d+)?|", text):
+    if re.fullmatch(r"\d+(\.\d+)?(e\d+)?|", text):
         return float(text or 0) or None
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -77,7 +77,7 @@ def time(text: str | None) -> float | None:
 
 def duration(text: str | None) -> float | None:
     text = given(text)
-    if re.fullmatch(r"\d+(\.\d+)?|", text):
+    if re.fullmatch(r"\d+(\.\d+)?(e\d+)?|", text):
         return float(text) if text else None
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
@@ -109,7 +109,7 @@ def record_of(fields: dict[str, str]) -> Record:
     nodes = nodes or whole(held.get("node")) or whole(get("reqnodes"))
     memory = memory_of(held.get("mem"), cores, nodes) or memory_of(get("reqmem"), cores, nodes) or None
     running = "end" in fields and end is None
-    state = re.fullmatch(r"([A-Z_]*)(?:\+| by \S+)?", given(get("state")))[1]
+    state = re.fullmatch(r"([A-Z_]*)(?:\+| by \S+)?", given(get("state"))).group(1)
     cpu = duration(get("totalcpu")) or None
     who = (given(get("user")) or given(get("uid")), given(get("jobname")), given(get("partition")))
     if submit is None and step is None:
@@ -118,7 +118,7 @@ def record_of(fields: dict[str, str]) -> Record:
 
 
 def of_table(text: str, columns: Sequence[str] | None) -> Iterator[dict[str, str] | None]:
-    """The fields of each record of a table, None where they cannot be told from one another."""
+    """The fields of each record of a table, None where they cannot be separated."""
     lines = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n") if line.strip()]
     between = re.match(r'"?\w+"?(.+?)"?(?=\w)', lines[0])
     by = between[1] if between and columns is None else "|"
