@@ -168,8 +168,8 @@ def record(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def replay(log: Path, *machine: str) -> tuple[dict[str, Any], float, float]:
-    """Its answer, elapsed seconds and peak memory in bytes."""
+def replay(log: Path, *machine: str) -> tuple[dict[str, Any], float, float, float]:
+    """Its answer, elapsed seconds, CPU seconds and peak memory in bytes."""
     asactl = Path(sys.executable).with_name("asactl")
     command = [str(asactl), "replay", str(log), *machine, "--policy", "slurm", "--store", "none", "--json"]
     answer = log.with_suffix(".answer")
@@ -180,7 +180,8 @@ def replay(log: Path, *machine: str) -> tuple[dict[str, Any], float, float]:
         child.returncode = os.waitstatus_to_exitcode(status)
     elapsed_s = time.perf_counter() - begin
     assert child.returncode == 0, f"{' '.join(command)}: exit status {child.returncode}"
-    return json.loads(answer.read_bytes()), elapsed_s, used.ru_maxrss * 1024.0
+    cpu_s = used.ru_utime + used.ru_stime
+    return json.loads(answer.read_bytes()), elapsed_s, cpu_s, used.ru_maxrss * 1024.0
 
 
 def measure(
@@ -196,9 +197,9 @@ def measure(
         log = folder / f"{some}.log"
         with log.open("w") as out:
             out.writelines(write(some))
-        answer, elapsed_s, peak_bytes = replay(log, *machine)
+        answer, elapsed_s, cpu_s, peak_bytes = replay(log, *machine)
         assert answer["log"]["jobs"] == some
-    print(f"\n{what}: {jobs:,} jobs, {log.stat().st_size / 1e6:,.1f} MB")
+    print(f"\n{what}: {jobs:,} jobs, {log.stat().st_size / 1e6:,.1f} MB, {cpu_s:.1f} s of CPU")
     print(beside("elapsed", elapsed_s, asked[0], "s"))
     print(beside("memory at most", peak_bytes / GIB, asked[1], "GiB"))
 
