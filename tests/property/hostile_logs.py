@@ -380,6 +380,8 @@ def draw_notation(draw: Random, entries: list[Entry], form: str) -> Notation:
         )  # a line that begins with text begins nowhere
     if delimiter == ";" and form == "text":
         columns = [column for column in columns if column != "SubmitLine"]
+    if "End" not in columns and "State" not in columns:
+        columns.append("State")  # else nothing says that a job still runs
     odd = tuple(word for word in MISSING if draw.random() < 0.5) or ("",)
     units = "M" if any(entry.memory < 16 for entry in entries) else draw.choice("MMG")
     return Notation(

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hostile_logs import (
     LAYOUTS,
+    MISSING,
     ODDITIES,
     USUAL,
     Entry,
@@ -25,7 +27,7 @@ from hostile_logs import (
     draw_entries,
     draw_notation,
 )
-from plain_reader import Record, read_plain
+from plain_reader import Record, given, read_plain
 
 from asad.errors import LogError
 from asad.replay.readers import Recorded, read_log
@@ -55,12 +57,19 @@ def number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.12g}"
 
 
+def name_of(text: str) -> str:
+    """A job may be called `NA`: whether that is a name or none, and the blanks around one, are a matter of taste."""
+    return given(text) or "-"
+
+
 def rows_of_plain(jobs: Sequence[Record]) -> Counter[Row]:
     return Counter(
         (
             job.id,
             *map(number, (job.submit, job.start, job.run, job.cores, job.nodes, job.memory, job.cpu)),
-            *(name or "-" for name in job.who),
+            job.who[0] or "-",
+            name_of(job.who[1]),
+            job.who[2] or "-",
         )
         for job in jobs
     )
@@ -77,27 +86,31 @@ def rows_of_asad(recorded: Recorded) -> Counter[Row]:
         jobs.memory_bytes,
         jobs.cpu_time_s,
     )
-    named = (
-        [names[code] if code >= 0 else "-" for code in codes.tolist()]
-        for codes, names in (
+    users, names, partitions = (
+        [texts[code] if code >= 0 else "" for code in codes.tolist()]
+        for codes, texts in (
             (jobs.user, jobs.users),
             (jobs.application, jobs.applications),
             (jobs.partition, jobs.partitions),
         )
     )
+    who = (
+        [user or "-" for user in users],
+        map(name_of, names),
+        [partition or "-" for partition in partitions],
+    )
     return Counter(
-        zip(map(str, jobs.job_id), *(map(number, column.tolist()) for column in columns), *named, strict=True)
+        zip(map(str, jobs.job_id), *(map(number, column.tolist()) for column in columns), *who, strict=True)
     )
 
 
 def counts_of(counts: Counter[str] | dict[str, int]) -> dict[str, int]:
     """How many records are no jobs, by reason. Whether a job that was cancelled in the second in which it started ever
-    did is a matter of taste, and so is whether one that never did is a repetition when it is listed twice."""
-    kinds = {"never started": "no run", "ran 0 s": "no run"}
+    did is a matter of taste. Lines are counted by asad alone, and so are those that go on with a record."""
     merged: Counter[str] = Counter()
     for reason, count in counts.items():
-        if reason != "lines" and count:
-            merged[kinds.get(reason, reason)] += count
+        if count and reason not in ("lines", "rest of a line before", "blank"):
+            merged["no run" if reason in ("never started", "ran 0 s") else reason] += count
     return dict(merged)
 
 
@@ -149,6 +162,37 @@ def test_each_oddity_is_read_alike(tmp_path: Path, oddity: str, form: str) -> No
     usual = Notation(columns=tuple(USUAL.split()), delimiter="," if form == "csv" else "|", draw=draw)
     path = tmp_path / "log"
     path.write_bytes(written(entries, form, draw, usual))
+    compare(path, oddities=oddities_of(entries))
+
+
+NOTATIONS: dict[str, dict[str, Any]] = {
+    **{f"missing is {word!r}": {"missing": (word,)} for word in MISSING},
+    **{
+        f"numbers as {style.format(4)}": {"number": style, "columns": (*USUAL.split(), "ElapsedRaw")}
+        for style in ("{}.0", "{}e0", "K")
+    },
+    **{f"times as {style}": {"times": style} for style in ("zone", "epoch", "epoch.0", "blank")},
+    **{f"between fields {by!r}": {"delimiter": by} for by in (";", "\t", "@@", "\x1f", "^", ":::")},
+    "memory in GiB": {"unit": "G"},
+    "a delimiter at the end": {"ends_with_delimiter": True},
+    "line ends of Windows": {"line_end": "\r\n"},
+    "a byte-order mark": {"marked": True},
+    "headers again": {"headers_at": (3, 17, 18)},
+    "steps without times": {"steps_have_times": False},
+}
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_each_notation_is_read_alike(tmp_path: Path, notation: str) -> None:
+    """Of all oddities, with the usual columns; names have what stands between fields where that is `|`."""
+    draw = Random(notation)
+    changes = NOTATIONS[notation]
+    other = {"name_with_the_delimiter"} if "delimiter" in changes else set()
+    kinds = [name for name in sorted(set(ODDITIES) - other) if "width" not in name]
+    entries = draw_entries(draw, kinds)
+    usual = Notation(columns=tuple(USUAL.split()), draw=draw)
+    path = tmp_path / "log"
+    path.write_bytes(as_table(entries, replace(usual, **changes), "text"))
     compare(path, oddities=oddities_of(entries))
 
 
