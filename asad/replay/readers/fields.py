@@ -25,7 +25,7 @@ DURATION = re.compile(
     r"(?P<minutes>\d{1,8}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?)",
     re.ASCII,
 )
-SECONDS = re.compile(r"\d{1,12}(?:\.\d{0,9})?|\d(?:\.\d{1,15})?[eE]\+?\d{1,2}", re.ASCII)
+SECONDS = re.compile(r"\d{1,12}(?:\.\d{0,15})?(?:[eE]\+?\d)?", re.ASCII)
 LOCAL_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?)\d{0,3} ?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII
 )
@@ -253,10 +253,17 @@ def tres(text: str) -> Tres:
 
 def state(text: str) -> str:
     """`CANCELLED by 0`, `CANCELLED+` → CANCELLED."""
+    if text.strip().lower() in MISSING:
+        return ""
     word = text.split(" ", 1)[0].rstrip("+").upper()
     if word and not word.replace("_", "").isalpha():
         raise BadValue(f"{quoted(text)} is not a state", "write COMPLETED, FAILED, TIMEOUT, …")
     return word
+
+
+def name(text: str) -> str:
+    """A user's, partition's or cluster's name as it stands; empty if it is missing."""
+    return "" if text.lower() in MISSING else text
 
 
 def node_list(text: str) -> tuple[str, ...]:

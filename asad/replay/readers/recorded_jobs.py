@@ -19,6 +19,10 @@ from asad.replay.readers.job_records import JobRecords, Steps
 
 PENDING_STATES = frozenset({"PENDING", "PD"})
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "R", "S"})
+ENDING_STATES = frozenset(
+    ["COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED", "CG", "CF", "SI", "SO", "ST"]
+)
+"""A job in one of these runs where nothing says that it has ended."""
 ENDED_STATES = frozenset(
     [
         "COMPLETED",
@@ -191,8 +195,9 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
     idle = np.isnan(run) | (run <= 0)
     waits_for_nodes = _names_no_node(records) | np.array(["[" in name for name in records.job_id], dtype=bool)
     leave_out("never started", np.isnan(start) | among(PENDING_STATES) | (waits_for_nodes & idle))
-    no_end = np.isnan(records.column("end_s")[rows]) if records.has_end else np.zeros(len(rows), dtype=bool)
-    leave_out("still running", among(RUNNING_STATES) | (no_end & ~among(ENDED_STATES)))
+    no_end = np.isnan(records.column("end_s")[rows])
+    runs = no_end & (~among(ENDED_STATES) if records.has_end else among(ENDING_STATES))
+    leave_out("still running", among(RUNNING_STATES) | runs)
     leave_out("no end and no elapsed time", np.isnan(run[rows]))
     leave_out("ran 0 s", run[rows] <= 0)
     leave_out("no cores", cores[rows] <= 0)

@@ -78,6 +78,13 @@ NAMES = {
     "hint": ("comment",),
 }
 """Texts of a record, and the columns of which the first that is there has them."""
+NAME_OF: dict[str, Callable[[str], str]] = {
+    "user": fields.name,
+    "application": str,  # a job may be called none
+    "partition": fields.name,
+    "cluster": fields.name,
+    "hint": hint_of,
+}
 TEXT_COLUMNS = frozenset(name for several in NAMES.values() for name in several)
 REQUIRED = (
     (("jobid", "jobidraw"), "JobID"),
@@ -198,6 +205,7 @@ class _Table:
             width=len(names),
             delimiter=delimiter,
             header=header,
+            trailing=header is not None and header.endswith(delimiter),
             quoted=log_format == "csv",
             used={at: hint_of if name == "comment" else str for name, at in self.place.items()},
             free=frozenset(
@@ -331,7 +339,10 @@ class _Table:
         for name, several in NAMES.items():
             found = next((one for one in several if one in text), None)
             if found is not None:
-                names[name] = list(map(hint_of, text[found])) if name == "hint" else text[found]
+                names[name] = list(map(NAME_OF[name], text[found]))
+        if "user" in text and "uid" in text:
+            uids = map(fields.name, text["uid"])
+            names["user"] = [user or uid for user, uid in zip(names["user"], uids, strict=True)]
         job_ids = column(self._identity, "")
         self.records.add(job_ids, numbers, names, text.get("nodelist"), self.reading)
 

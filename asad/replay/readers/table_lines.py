@@ -30,6 +30,8 @@ class Layout:
     delimiter: str
     header: str | None
     """The line that names the columns, wherever it stands again."""
+    trailing: bool
+    """Each record ends with the delimiter, as `sacct -p` has it."""
     quoted: bool
     """Fields may stand in quotes, as CSV has it."""
     used: Mapping[int, Callable[[str], Any]]
@@ -55,7 +57,8 @@ def records_of(blocks: Iterable[list[str]], layout: Layout, reading: Reading) ->
     number = 1
     for lines, last in _with_last(blocks):
         lines = carried + lines
-        rows = [line.split(layout.delimiter) for line in lines]
+        bare = [line.removesuffix(layout.delimiter) for line in lines] if layout.trailing else lines
+        rows = [line.split(layout.delimiter) for line in bare]
         reading.count("lines", len(lines) - len(carried))
         stop = len(lines) if last else _last_beginning(rows, layout.width)
         carried = lines[stop:]
@@ -120,7 +123,7 @@ def _assembled(lines: list[str], rows: list[Row], first: int, layout: Layout, re
 
 
 def _trimmed(row: Row, width: int) -> Row:
-    """`sacct -p` ends each line with the delimiter."""
+    """Of logs that were joined one may be of `sacct -p`, and end each line with the delimiter."""
     return row[:-1] if len(row) == width + 1 and row[-1] == "" else row
 
 
@@ -159,7 +162,8 @@ def _joined(lines: list[str], rows: list[Row], at: int, layout: Layout) -> tuple
         if lines[following] == layout.header or _whole(rows[following], layout):
             break
         text += "\n" + lines[following]
-        row = _trimmed(text.split(layout.delimiter), layout.width)
+        whole = text.removesuffix(layout.delimiter) if layout.trailing else text
+        row = _trimmed(whole.split(layout.delimiter), layout.width)
         if len(row) < layout.width:
             continue
         try:
