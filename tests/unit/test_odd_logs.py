@@ -310,7 +310,7 @@ def _zstd(raw: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, _zstd], ids=["bzip2", "xz", "zstd"])
-def test_compression_is_told_by_the_first_bytes(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+def test_compression_is_found_by_the_first_bytes(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "log.txt"
     raw = f"{COLUMNS}\n{line()}\n".encode()
     path.write_bytes(pack(raw) + pack(f"{line('2')}\n".encode()))

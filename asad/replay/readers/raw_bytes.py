@@ -1,4 +1,4 @@
-"""The bytes of a log as plain UTF-8: compression and encoding are told by the first bytes, never by the name."""
+"""The bytes of a log as plain UTF-8: compression and encoding follow from the first bytes, never from the name."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ JOB_ID = re.compile(
 )
 ISO_TIMES = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d )+", re.ASCII)
 FLOAT_ID = re.compile(r"\d{1,15}\.0", re.ASCII)
-MOST_REMEMBERED = 100_000
+MOST_KEPT_TEXTS = 100_000
 """Texts of one column whose values are kept from block to block."""
 NOTHING = fields.Tres(0, 0, math.nan)
 
@@ -221,7 +221,7 @@ class _Table:
     def add(self, block: Records) -> None:
         """Take a block of records: jobs as columns, and what steps used."""
         for memo in self._memo.values():
-            if len(memo) > MOST_REMEMBERED:
+            if len(memo) > MOST_KEPT_TEXTS:
                 memo.clear()
         identity = self.place[self._identity]
         rows, lines = block.rows, block.line
