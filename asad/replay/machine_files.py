@@ -8,25 +8,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from asad.errors import MachineError
+from asad.errors import LogError, MachineError
 from asad.model import Machine
 from asad.replay.described_nodes import WAYS
 from asad.replay.node_json import from_json
 from asad.replay.node_records import from_node_records, is_node_records
+from asad.replay.readers.raw_bytes import plain_bytes
 from asad.replay.slurm_conf_nodes import from_slurm_conf
 
 MOST_BYTES = 2**30
 """More than the JSON of a hundred thousand nodes."""
-MARKS = (
-    (b"\xef\xbb\xbf", "utf-8-sig"),
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-)
-"""Byte-order marks, and the encodings that they stand for."""
-COMPRESSED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
-
 OTHERS = (
     (r"(?i)\s*(?:PARTITION\s+AVAIL\b|(?:NODELIST|HOSTNAMES|NODEHOST)\W)", "a table of sinfo"),
     (r"Configuration data as of ", "the output of `scontrol show config`, which names no nodes"),
@@ -63,26 +54,16 @@ def read_machine(path: str | Path) -> Machine:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8, 16 or 32; what is none of them is replaced, since it can only be a comment.
+    """The text of a file, uncompressed; what is no Unicode is replaced, since it can only be a comment.
 
     Raises MachineError.
     """
-    raw = bytearray()
     try:
-        with path.open("rb") as file:
-            while len(raw) <= MOST_BYTES and (part := file.read(2**20)):
-                raw += part
-    except OSError as error:
-        raise MachineError(
-            f"{path}: {error.strerror or error}; check the path and its permissions"
-        ) from error
+        raw = plain_bytes(str(path), str(path), MOST_BYTES + 1)
+    except LogError as error:
+        raise MachineError(str(error)) from error
     if len(raw) > MOST_BYTES:
         raise MachineError(f"{path}: it has more than {MOST_BYTES} bytes; give {WAYS}")
-    for begin, what in COMPRESSED.items():
-        if raw.startswith(begin):
-            raise MachineError(f"{path}: it is compressed ({what}); give the file that is in it")
-    encoding = next((name for mark, name in MARKS if raw.startswith(mark)), "utf-8")
-    text = raw.decode(encoding, "replace").removeprefix("\ufeff")
-    if "\0" in text[:65536]:
+    if b"\0" in raw[:65536]:
         raise MachineError(f"{path}: it is no text; give {WAYS}")
-    return text.replace("\r\n", "\n")
+    return raw.decode("utf-8", "replace").replace("\r\n", "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -243,9 +244,9 @@ def test_json_that_describes_no_machine(tmp_path: Path, content: str, problem: s
         ("HOST_NAME STATUS JL/U MAX\nh ok - 4\n", "LSF"),
         ("HOSTNAME                ARCH         NCPU\n", "Grid Engine"),
         ("nodes:\n- name: n1\n  cpus: 4\n", "YAML"),
-        (b"\x1f\x8b\x08\x00", "compressed (gzip)"),
-        (b"\xfd7zXZ\x00", "compressed (xz)"),
-        (b"\x28\xb5\x2f\xfd", "compressed (zstd)"),
+        (b"\x1f\x8b\x08\x00", "its gzip data are broken"),
+        (b"\xfd7zXZ\x00", "its xz data are broken"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
         (b"\x7fELF\x00\x00", "no text"),
         ("hello\n", "no NodeName line describes a node"),
     ],
@@ -259,3 +260,7 @@ def test_what_is_no_machine_is_refused_by_name(tmp_path: Path, content: str | by
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="No such file"):
         read_machine(tmp_path / "nothing")
+
+
+def test_a_compressed_machine_is_read(tmp_path: Path) -> None:
+    assert machine_of(tmp_path, gzip.compress(b"NodeName=n[1-3] CPUs=4\n")).total_cores == 12

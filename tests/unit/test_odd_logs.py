@@ -323,7 +323,7 @@ def test_compression_is_found_by_the_first_bytes(tmp_path: Path, pack: Callable[
 def test_what_cannot_be_undone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     for raw, words in (
-        (b"PK\x03\x04rest", "zip archive.*unzip -p"),
+        (b"PK\x03\x04rest", r"zip archive.*unzip -p"),
         (b"\x04\x22\x4d\x18rest", "lz4cat"),
         (b"PAR1rest", "Parquet.*CSV"),
         (bytes(257) + b"ustar", "tar archive"),

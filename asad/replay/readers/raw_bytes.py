@@ -26,26 +26,36 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 NOT_READ = (
-    (b"PK\x03\x04", 0, "a zip archive", "unzip -p FILE | asactl replay -"),
-    (b"7z\xbc\xaf\x27\x1c", 0, "a 7z archive", "7z x -so FILE | asactl replay -"),
-    (b"\x04\x22\x4d\x18", 0, "compressed by lz4", "lz4cat FILE | asactl replay -"),
-    (b"\x1f\x9d", 0, "compressed by compress", "zcat FILE | asactl replay -"),
-    (b"LZIP", 0, "compressed by lzip", "lzip -dc FILE | asactl replay -"),
-    (b"ustar", 257, "a tar archive", "tar -xOf FILE | asactl replay -"),
-    (b"PAR1", 0, "a Parquet file", "write it as CSV with sacct's column names"),
-    (b"SQLite format 3\0", 0, "an SQLite database", "write its jobs as CSV with sacct's column names"),
-    (b"\x89HDF\r\n\x1a\n", 0, "an HDF5 file", "write it as CSV with sacct's column names"),
+    (b"PK\x03\x04", 0, "a zip archive", "give what is in it (unzip -p)"),
+    (b"7z\xbc\xaf\x27\x1c", 0, "a 7z archive", "give what is in it (7z x -so)"),
+    (b"\x04\x22\x4d\x18", 0, "compressed by lz4", "give what is in it (lz4cat)"),
+    (b"\x1f\x9d", 0, "compressed by compress", "give what is in it (zcat)"),
+    (b"LZIP", 0, "compressed by lzip", "give what is in it (lzip -dc)"),
+    (b"ustar", 257, "a tar archive", "give what is in it (tar -xOf)"),
+    (b"PAR1", 0, "a Parquet file", "write it as text: of a log, CSV with sacct's column names"),
+    (
+        b"SQLite format 3\0",
+        0,
+        "an SQLite database",
+        "write it as text: of a log, CSV with sacct's column names",
+    ),
+    (b"\x89HDF\r\n\x1a\n", 0, "an HDF5 file", "write it as text: of a log, CSV with sacct's column names"),
 )
 """First bytes, where they stand, what such a file is, and the way to one that is read."""
 
 
-def plain_bytes(name: str, path: str) -> bytes:
-    """The content of a file (`-`: standard input) as UTF-8 without a byte-order mark, uncompressed.
+def plain_bytes(name: str, path: str, most_bytes: int = -1) -> bytes:
+    """The content of a file (`-`: standard input) as UTF-8 without a byte-order mark, uncompressed; of a larger file
+    the first `most_bytes`.
 
     Raises LogError if it cannot be read, is broken, or is of a kind that is not read.
     """
     try:
-        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            raw = sys.stdin.buffer.read(most_bytes)
+        else:
+            with Path(path).open("rb") as file:
+                raw = file.read(most_bytes)
     except OSError as error:
         raise LogError(
             name, None, None, error.strerror or str(error), "check the path and its permissions"
@@ -68,7 +78,7 @@ def _undone(name: str, raw: bytes, kind: str, undo: Callable[[bytes], bytes]) ->
         return undo(raw)
     except ImportError:
         problem = f"it is compressed by {kind}, which no library here can undo"
-        way = "pip install zstandard, or zstdcat FILE | asactl replay -"
+        way = "install Python's zstandard, or give what is in it (zstdcat)"
         raise LogError(name, None, None, problem, way) from None
     except (OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError) as error:
         problem = f"its {kind} data are broken ({error})"
