@@ -152,10 +152,11 @@ def _from_holdings(path: str, held: Holdings) -> Machine:
         [sets.names[node] for node in order],
         np.maximum(cores, 1).astype(np.int64)[order].tolist(),
         memory[order].tolist(),
-        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what was held of them at "
-        f"each time; {how}{sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; "
-        f"where "
-        "partitions share cores (OverSubscribe) they are smaller",
+        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what they held at "
+        f"each time; "
+        f"{sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; {how}where "
+        f"partitions "
+        "share cores (OverSubscribe) nodes are smaller",
     )
 
 

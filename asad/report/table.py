@@ -71,7 +71,8 @@ def _prose(console: Console, text: str) -> None:
 
 
 def _unseen(result: ReplayResult) -> Iterator[str]:
-    """What the figures do not show: jobs that are not in them, and a machine that nobody described."""
+    """What the figures do not show: jobs that are not in them, a machine that nobody described, and what was
+    assumed."""
     out = []
     for key, what, why in (
         ("skipped", "line", "that cannot be read"),
@@ -82,9 +83,12 @@ def _unseen(result: ReplayResult) -> Iterator[str]:
             out.append(f"{units.plural(count, what)} {why}")
     if out:
         yield f"Left out of the log, and of all figures: {' and '.join(out)}."
-    origin = units.plain(str(result.machine.get("origin", "")), 300)
+    origin = units.plain(str(result.machine.get("origin", "")), 500)
     if origin.startswith("inferred: "):
         yield f"Nobody described the machine; it is inferred from the log: {origin.removeprefix('inferred: ')}."
+    notes = result.log.get("notes")
+    if isinstance(notes, list) and notes:
+        yield f"Noted: {'; '.join(units.plain(str(note), 500).rstrip('.') for note in notes)}."
 
 
 class _Uncut:
