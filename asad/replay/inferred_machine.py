@@ -34,7 +34,7 @@ def infer(recorded: Recorded) -> Machine:
     if recorded.format == "swf" and (machine := _from_swf_header(recorded.header)):
         return machine
     if recorded.held is not None:
-        return _from_holdings(recorded.path, recorded.held)
+        return _from_holdings(recorded.path, recorded.held, recorded.local_times)
     jobs = recorded.jobs
     peak = _peak_cores(recorded)
     wide = jobs.nodes > 0
@@ -79,7 +79,11 @@ def _peak_cores(recorded: Recorded) -> int:
     start = np.where(np.isnan(jobs.start_s), jobs.submit_s, jobs.start_s)
     when = np.concatenate((start + jobs.run_s, start))  # ends first where both are at one time
     change = np.concatenate((-jobs.cores.astype(np.int64), jobs.cores))
-    return int(np.cumsum(change[np.argsort(when, kind="stable")]).max())
+    order = np.argsort(when, kind="stable")
+    in_use = np.cumsum(change[order])
+    if recorded.local_times:
+        in_use[_hours_that_come_twice(when[order])] = 0
+    return max(int(in_use.max()), int(jobs.cores.max()))
 
 
 # ---------------------------------------------------------------------------------------------------- by node lists
@@ -109,7 +113,7 @@ class _Spread(NamedTuple):
     nodes: int
 
 
-def _from_holdings(path: str, held: Holdings) -> Machine:
+def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
     """Nodes with the fewest cores that explain the log: that each job held what it held, where it did.
 
     How a job was spread over its nodes is not known. Even parts are assumed, and where uneven ones need fewer cores in
@@ -125,7 +129,7 @@ def _from_holdings(path: str, held: Holdings) -> Machine:
     offset = np.concatenate(([0], np.cumsum(np.where(several, width, 0))))
     where = (held.node_set, sets.begin, sets.first, sets.stop)
     nothing, nodes, together = np.zeros(0), len(sets.names), ~held.suspended
-    events = _events(held)
+    events = _events(held, local_times)
 
     even = _Spread(*where, held.cores / width, nothing, offset, nodes)
     chosen, cores = even, _needed(events, together, even)
@@ -152,11 +156,9 @@ def _from_holdings(path: str, held: Holdings) -> Machine:
         [sets.names[node] for node in order],
         np.maximum(cores, 1).astype(np.int64)[order].tolist(),
         memory[order].tolist(),
-        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what they held at "
-        f"each time; "
-        f"{sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; {how}where "
-        f"partitions "
-        "share cores (OverSubscribe) nodes are smaller",
+        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what they held at each "
+        f"time; {sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; {how}where "
+        "partitions share cores (OverSubscribe) nodes are smaller",
     )
 
 
@@ -167,14 +169,14 @@ def _needed(events: _Events, together: NDArray[np.bool_], spread: _Spread) -> Fl
     return needed
 
 
-def _events(held: Holdings) -> _Events:
+def _events(held: Holdings, local_times: bool) -> _Events:
     count = len(held.start_s)
     # times are whole seconds: a job may begin in the second in which another ends
     stop = np.where(held.stop_s - held.start_s > 10.0, held.stop_s - 1.0, held.stop_s)
     when = np.concatenate((stop, held.start_s))
     order = np.argsort(when, kind="stable")
     counts = np.ones(2 * count, dtype=bool)
-    if held.local_times:
+    if local_times:
         counts = ~_hours_that_come_twice(when[order])
     return _Events(order % count, order >= count, counts)
 

@@ -548,6 +548,22 @@ def test_the_hour_that_comes_twice_makes_no_node_larger(tmp_path: Path) -> None:
     assert infer(epochs).cores.tolist() == [32]  # without a doubt about the hour
 
 
+def test_the_hour_that_comes_twice_is_in_no_peak_without_node_lists_either(tmp_path: Path) -> None:
+    night = "2024-11-03T01"
+    times = {
+        "submit": f"{night}:00:00",
+        "start": f"{night}:10:00",
+        "end": f"{night}:50:00",
+        "elapsed": "00:40:00",
+    }
+    rows = [line(str(job), cores=8, nodes="", **times) for job in range(1, 4)]
+    columns = COLUMNS.removesuffix("|NodeList")
+    path = log(
+        tmp_path, *(row.removesuffix("|") for row in [*rows, line("9", cores=12, nodes="")]), columns=columns
+    )
+    assert infer(read_log(path)).total_cores == 12
+
+
 def _epochs(row: str) -> str:
     return "|".join(
         str(int(fields.time(part))) if part[4:5] == "-" and "T" in part else part for part in row.split("|")

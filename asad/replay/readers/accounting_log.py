@@ -43,8 +43,6 @@ class Holdings:
     node_set: NDArray[Any]
     """Codes of `lists`, of lists that name nodes."""
     lists: NodeListTable
-    local_times: bool
-    """Times may be local ones, in which an hour comes twice when summer time ends."""
 
 
 class BadValue(ValueError):
@@ -115,6 +113,8 @@ class Recorded:
     """What was assumed, one sentence each."""
     held: Holdings | None
     """From the log's node lists; None if it has none."""
+    local_times: bool = False
+    """Times may be local ones, in which an hour comes twice when summer time ends."""
 
 
 def absent_columns(jobs: JobLog) -> tuple[str, ...]:
@@ -137,6 +137,7 @@ def recorded_of(
     bad: list[LogError],
     header: dict[str, str] | None = None,
     held: Holdings | None = None,
+    local_times: bool = False,
 ) -> Recorded:
     """What was read. Raises LogError, which says where the lines went, for a log without a single usable job."""
     path, counts = reading.path, reading.counts
@@ -145,7 +146,9 @@ def recorded_of(
         problem = f"no job in this log ran ({why or 'it is empty'})"
         raise LogError(path, None, None, problem, "give a log of jobs that ended")
     absent = absent_columns(jobs)
-    return Recorded(jobs, path, log_format, header or {}, absent, counts, bad, reading.notes, held)
+    return Recorded(
+        jobs, path, log_format, header or {}, absent, counts, bad, reading.notes, held, local_times
+    )
 
 
 def quoted(text: str) -> str:

@@ -76,7 +76,7 @@ def read_records(
     if not good.all():
         records.keep(np.flatnonzero(good))
     jobs, held = _to_jobs(records, reading)
-    return recorded_of(jobs, reading, log_format, bad, held=held)
+    return recorded_of(jobs, reading, log_format, bad, held=held, local_times=records.local_times)
 
 
 def _check_times(records: JobRecords, reading: Reading) -> None:
@@ -293,7 +293,6 @@ def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats) -> Holdi
         suspended=records.column("suspended_s")[named] > 0,
         node_set=records.column("node_set")[named],
         lists=records.node_lists,
-        local_times=records.local_times,
     )
 
 
