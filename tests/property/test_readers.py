@@ -13,6 +13,7 @@ from asad.errors import LogError, MachineError
 from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, fields, read_log
 from asad.replay.readers.accounting_log import BadValue
+from asad.replay.readers.node_sets import runs_of
 
 LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
 SAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in (".swf", ".sacct", ".csv", ".json"))
@@ -154,7 +155,7 @@ def test_fields_are_read_or_refused(text: str) -> None:
         fields.requested_memory,
         fields.tres,
         fields.state,
-        fields.node_list,
+        runs_of,
     ):
         try:
             parse(text)

@@ -19,6 +19,7 @@ from asad.errors import LogError
 from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, fields, read_log
 from asad.replay.readers.accounting_log import BadValue
+from asad.replay.readers.node_sets import runs_of
 
 LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
 SAMPLES = Path(__file__).resolve().parents[2] / "profiles" / "samples"
@@ -315,10 +316,10 @@ def test_requested_memory(text: str, amount: float, per: str) -> None:
 
 
 def test_node_lists_never_blow_up() -> None:
-    assert fields.node_list("n[1-3],login") == ("login", "n1", "n2", "n3")
+    assert runs_of("n[1-3],login") == [(("n", "", 0), 1, 3), (("login", "", -1), 0, 0)]
     for hostile in ("n[1-999999999]", "a[1-9999]b[1-9999]", "@all", "n[3-", "n[1-2", "$(reboot)"):
         with pytest.raises(BadValue):
-            fields.node_list(hostile)
+            runs_of(hostile)
 
 
 def test_the_shipped_sample_is_a_feasible_schedule() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
-from asad.cluster import node_names
 from asad.cluster.slurm_json import UNIT_BYTES
 from asad.replay.readers.accounting_log import BadValue, quoted
 
@@ -31,7 +30,6 @@ LOCAL_TIME = re.compile(
 )
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
 GRES = re.compile(r"[A-Za-z][\w-]{0,40}(?::[A-Za-z][\w.-]{0,60})?", re.ASCII)
-NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]+", re.ASCII)
 Value = TypeVar("Value")
 
 
@@ -264,20 +262,3 @@ def state(text: str) -> str:
 def name(text: str) -> str:
     """A user's, partition's or cluster's name as it stands; empty if it is missing."""
     return "" if text.lower() in MISSING else text
-
-
-def node_list(text: str) -> tuple[str, ...]:
-    """`n[1-3],login` → the names (`asad.cluster.node_names`); none for `None assigned`."""
-    text = text.strip()
-    if text.lower() in NOT_A_TIME:
-        return ()
-    if not NODE_LIST.fullmatch(text):
-        raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1")
-    if "[" not in text and "," not in text:
-        return (text,)
-    if node_names.size(text) > node_names.MOST_NODES:
-        raise BadValue(f"{quoted(text)} names more than {node_names.MOST_NODES} nodes", "check its ranges")
-    try:
-        return tuple(node_names.expand(text))
-    except ValueError as error:
-        raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1") from error
