@@ -225,7 +225,7 @@ def test_lists_of_nodes_of_several_racks_are_as_long_as_they_are() -> None:
         *("n[1-99999999]", "n[1-2000]x[1-2000]", "a[1-700000],b[1-700000]"),
         *(f"n[1-{'3' * 60}]", f"n[{'3' * 60}-{'4' * 60}]"),
     ):
-        with pytest.raises(BadValue, match="more than|not a list"):
+        with pytest.raises(BadValue, match=r"more than|not a list"):
             runs_of(text)
         with pytest.raises(ValueError, match="more than"):
             expand(text)

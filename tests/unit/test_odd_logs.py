@@ -121,7 +121,9 @@ def test_several_clusters_are_refused_until_one_is_chosen(tmp_path: Path) -> Non
     path = log(
         tmp_path, f"{line()}|north", f"{line(user='bob')}|South", f"{line('2')}|north", columns=columns
     )
-    with pytest.raises(LogError, match=r"--cluster: 'north' \(2 records\), 'south' \(1 records\)"):
+    with pytest.raises(
+        LogError, match=r"--cluster of asactl.*: 'north' \(2 records\), 'south' \(1 records\)"
+    ):
         read_log(path)
     recorded = read_log(path, cluster="North")
     assert recorded.jobs.job_id.tolist() == [1, 2]

@@ -114,7 +114,13 @@ def _of_cluster(records: JobRecords, cluster: str | None, path: str) -> Flags:
         raise LogError(path, None, "Cluster", problem, hint)
     if wanted is None and len(jobs_of) > 1:
         problem = f"it holds jobs of {len(jobs_of)} clusters"
-        raise LogError(path, None, "Cluster", problem, f"choose one of them with --cluster: {shown}")
+        raise LogError(
+            path,
+            None,
+            "Cluster",
+            problem,
+            f"choose one with --cluster of asactl, or write the log of one alone: {shown}",
+        )
     if len(jobs_of) < 2:  # a record that does not name its cluster is of the only one
         return np.ones(len(records), dtype=bool)
     chosen: Flags = np.array([name.lower() == wanted for name in names])[code]
