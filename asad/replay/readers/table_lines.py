@@ -15,7 +15,7 @@ from asad.replay.readers.accounting_log import BadValue, Reading
 
 MOST_SURPLUS = 100
 """Delimiters in the names of one record; with more it counts as bad."""
-MOST_LINES = 200
+MOST_LINES = 100
 """Of one record."""
 CORRECT = "correct the line, or skip it with --skip-bad"
 
@@ -157,11 +157,14 @@ def _continues(records: Records, row: Row, layout: Layout) -> bool:
 
 def _joined(lines: list[str], rows: list[Row], at: int, layout: Layout) -> tuple[Row, int]:
     """A record that goes on in the lines after the first one, and how many lines it takes."""
-    text, problem = lines[at], ""
+    fields, problem = len(rows[at]), ""
     for following in range(at + 1, min(len(lines), at + MOST_LINES)):
         if lines[following] == layout.header or _whole(rows[following], layout):
             break
-        text += "\n" + lines[following]
+        fields += len(rows[following]) - 1
+        if fields < layout.width:
+            continue
+        text = "\n".join(lines[at : following + 1])
         whole = text.removesuffix(layout.delimiter) if layout.trailing else text
         row = _trimmed(whole.split(layout.delimiter), layout.width)
         if len(row) < layout.width:
@@ -171,9 +174,8 @@ def _joined(lines: list[str], rows: list[Row], at: int, layout: Layout) -> tuple
         except BadValue as bad:
             problem = f", and with the {'line' if following == at + 1 else 'lines'} after it {bad.problem}"
             break
-    fields = layout.delimiter.join(rows[at]).count(layout.delimiter) + 1
     raise BadValue(
-        f"{fields} fields where there are {layout.width} columns{problem}",
+        f"{len(rows[at])} fields where there are {layout.width} columns{problem}",
         f"a line break in a name, or cut off? {CORRECT}",
     )
 
