@@ -121,6 +121,8 @@ def read(
     table = _Table(names, delimiter, header, log_format, reading)
     for block in records_of(line_blocks(raw), table.layout, reading):
         table.add(block)
+        if reading.faults and not skip_bad:  # the first bad line is among those that were read
+            break
     return read_records(table.finished(), table.steps, reading, log_format, skip_bad, cluster)
 
 
