@@ -131,10 +131,12 @@ def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
     nothing, nodes, together = np.zeros(0), len(sets.names), ~held.suspended
     events = _events(held, local_times)
 
-    even = _Spread(*where, held.cores / width, nothing, offset, nodes)
+    in_parts = bool(several.any()) and offset[-1] <= MOST_PARTS
+    parts = _even_parts(held.cores, np.where(several, width, 0), offset) if in_parts else nothing
+    even = _Spread(*where, held.cores / width, parts, offset, nodes)
     chosen, cores = even, _needed(events, together, even)
     how = "jobs over several nodes are taken to have held even parts of them; " if several.any() else ""
-    if several.any() and offset[-1] <= MOST_PARTS:
+    if in_parts:
         alone, _ = _peaks(events, together & ~several, even, cores)
         parts, affordable = _uneven_parts(
             events, held.start_s, held.stop_s, together, even, np.maximum(alone, _largest(even))
@@ -145,7 +147,7 @@ def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
             how = "some jobs over several nodes are taken to have held uneven parts of them; "
 
     known = ~np.isnan(held.memory_bytes)
-    of_memory = even._replace(each=np.where(known, held.memory_bytes, 0.0) / width)
+    of_memory = even._replace(each=np.where(known, held.memory_bytes, 0.0) / width, parts=nothing)
     memory = np.maximum(_peaks(events, known & together, of_memory, cores)[0], _largest(of_memory))
     memory[memory == 0] = np.nan
     _, full = _peaks(events, together, chosen, cores)
@@ -159,6 +161,16 @@ def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
         f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what they held at each "
         f"time; {sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; {how}where "
         "partitions share cores (OverSubscribe) nodes are smaller",
+    )
+
+
+def _even_parts(cores: NDArray[np.int64], width: NDArray[np.int64], offset: NDArray[np.int64]) -> Floats:
+    """Whole cores of each node of holdings on so many (0: it has no parts), the first ones one more where that is
+    needed."""
+    first = np.repeat(offset[:-1], width)
+    each, rest = np.divmod(cores, np.maximum(width, 1))
+    return np.repeat(each, width) + (np.arange(len(first)) - first < np.repeat(rest, width)).astype(
+        np.float64
     )
 
 
@@ -273,7 +285,7 @@ def _uneven_parts(
             level[at] = before + (even.each[one] if events.rises[event] else -even.each[one])
             filled[node] += 1
 
-    parts = np.zeros(even.offset[-1])
+    parts = even.parts.copy()
     now = np.zeros(nodes)  # what holdings over several nodes have
     room = np.zeros(nodes)
     looks = 0
@@ -290,7 +302,7 @@ def _uneven_parts(
                     now[node] -= parts[at]
                     at += 1
             continue
-        rest = even.each[one] * width
+        rest = 0.0
         for run in runs:
             for node in range(even.first[run], even.stop[run]):
                 low, high = begin[node], begin[node + 1]
@@ -303,8 +315,9 @@ def _uneven_parts(
                 if looks > MOST_LOOKS:
                     return parts, False
                 room[node] = cores[node] - most - now[node]
-                parts[at] = max(1.0, min(even.each[one], room[node]))
-                rest -= parts[at]
+                part = max(1.0, min(parts[at], room[node]))
+                rest += parts[at] - part
+                parts[at] = part
                 at += 1
         at = even.offset[one]
         for run in runs:
@@ -314,10 +327,11 @@ def _uneven_parts(
                 rest -= more
                 at += 1
         at = even.offset[one]
+        whole, single = rest // width, rest % width
         for run in runs:
             for node in range(even.first[run], even.stop[run]):
                 if rest > 0:
-                    parts[at] += rest / width
+                    parts[at] += whole + (at - even.offset[one] < single)
                     cores[node] = max(cores[node], cores[node] - room[node] + parts[at])
                 now[node] += parts[at]
                 at += 1

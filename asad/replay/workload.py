@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,8 +40,15 @@ def build_workload(
     if not kill:
         planned = np.maximum(planned, jobs.run_s)
     fingerprint, _ = jobs.fingerprints()
+    memory_per_core, uneven = _memory_per_core(jobs, machine, settings.use_memory)
     if settings.use_memory:
         _note_unknown_memory(jobs, machine, notes)
+    if uneven:
+        notes.append(
+            f"{uneven} jobs over several nodes hold more of their memory than of their cores: each core is taken to "
+            f"need as "
+            "much as fits"
+        )
     workload = Workload(
         job_id=jobs.job_id,
         submit_s=jobs.submit_s,
@@ -48,7 +57,7 @@ def build_workload(
         limit_s=jobs.time_limit_s,
         cores=jobs.cores,
         nodes=jobs.nodes,
-        memory_bytes_per_core=_memory_per_core(jobs, settings.use_memory),
+        memory_bytes_per_core=memory_per_core,
         demand=demand.fraction,
         depends_on=jobs.depends_on,
         think_s=jobs.think_s,
@@ -75,7 +84,8 @@ def _belief(demand: Demand, fingerprint: Ints, settings: Settings) -> Floats | N
 def fitting_rows(recorded: Recorded, machine: Machine, use_memory: bool) -> NDArray[np.intp]:
     """Rows of the jobs that would run on the empty machine."""
     jobs = recorded.jobs
-    return np.flatnonzero(_fit_alone(jobs.cores, _memory_per_core(jobs, use_memory), machine))
+    memory_per_core, _ = _memory_per_core(jobs, machine, use_memory)
+    return np.flatnonzero(_fit_alone(jobs.cores, memory_per_core, machine))
 
 
 def _fit_alone(cores: Ints, memory_per_core: Floats, machine: Machine) -> NDArray[np.bool_]:
@@ -83,24 +93,55 @@ def _fit_alone(cores: Ints, memory_per_core: Floats, machine: Machine) -> NDArra
     fits = cores <= machine.total_cores
     rows = np.flatnonzero(memory_per_core > 0)
     if len(rows):
-        kinds, nodes = np.unique(
-            np.column_stack((machine.cores, machine.memory_bound_bytes)), axis=0, return_counts=True
-        )
         shapes, back = np.unique(memory_per_core[rows], return_inverse=True)
-        room = [nodes @ cores_with_memory(kinds[:, 0], kinds[:, 1], need) for need in shapes.tolist()]
-        fits[rows] &= cores[rows] <= np.array(room)[back]
+        most = _most_cores(machine)
+        fits[rows] &= cores[rows] <= np.array([most(need) for need in shapes.tolist()])[back]
     return fits
 
 
-def _memory_per_core(jobs: JobLog, use_memory: bool) -> Floats:
-    """Bytes a core; 0 where memory does not count or is not recorded.
+def _most_cores(machine: Machine) -> Callable[[float], float]:
+    """What says how many cores the empty machine has for a job that needs so many bytes for each."""
+    kinds, nodes = np.unique(
+        np.column_stack((machine.cores, machine.memory_bound_bytes)), axis=0, return_counts=True
+    )
+
+    def most(need_bytes: float) -> float:
+        return float(nodes @ cores_with_memory(kinds[:, 0], kinds[:, 1], need_bytes))
+
+    return most
+
+
+def _memory_per_core(jobs: JobLog, machine: Machine, use_memory: bool) -> tuple[Floats, int]:
+    """Bytes a core, 0 where memory does not count or is not recorded; and of how many jobs they are fewer than even
+    parts.
 
     They are whole, rounded down: so all cores of a job never need more than it reserved, and what is summed of
-    a node is exact. A job that holds all memory of a node fits on it, whatever its cores.
+    a node is exact. A job that holds all memory of a node fits on it, whatever its cores. One on several nodes may hold
+    more of a node's memory than of its cores, since Slurm counts `--mem` by node: where it would not fit by even parts,
+    and its nodes have what it holds, each core needs as much as fits.
     """
     if not use_memory:
-        return np.zeros(len(jobs))
-    return np.where(np.isfinite(jobs.memory_bytes), np.floor(jobs.memory_bytes / jobs.cores), 0.0)
+        return np.zeros(len(jobs)), 0
+    each = np.where(np.isfinite(jobs.memory_bytes), np.floor(jobs.memory_bytes / jobs.cores), 0.0)
+    rows = np.flatnonzero(~_fit_alone(jobs.cores, each, machine) & (jobs.cores <= machine.total_cores))
+    if not len(rows):
+        return each, 0
+    of_largest = np.concatenate(([0.0], np.cumsum(np.sort(machine.memory_bound_bytes)[::-1])))
+    count = len(machine.cores)
+    wide = np.where(jobs.nodes[rows] > 0, np.minimum(jobs.nodes[rows], count), count)
+    rows = rows[(wide > 1) & (each[rows] * jobs.cores[rows] <= of_largest[wide])]
+    most = _most_cores(machine)
+    for cores in np.unique(jobs.cores[rows]).tolist():
+        of_cores = rows[jobs.cores[rows] == cores]
+        low, high = (
+            0.0,
+            float(each[of_cores].max()),
+        )  # bisection: with so few they fit, with so many they do not
+        while high - low > 1.0:
+            middle = np.floor((low + high) / 2.0)
+            low, high = (middle, high) if most(middle) >= cores else (low, middle)
+        each[of_cores] = low
+    return each, len(rows)
 
 
 def _note_unknown_memory(jobs: JobLog, machine: Machine, notes: list[str]) -> None:

@@ -60,6 +60,36 @@ def with_memory(recorded: Recorded, memory_bytes: list[float]) -> Recorded:
 # ------------------------------------------------------------------------------------------------------ what fits
 
 
+@pytest.mark.parametrize(
+    ("nodes", "wide", "cores", "mib"),
+    [
+        ([(16, 64000)] * 3, 3, 5, 180000),
+        ([(16, 64000)] * 2, 2, 17, 128000),
+        ([(32, 128000), (32, 128000), (32, 512000)], 3, 96, 768000),
+        ([(64, 128000), (16, 256000)], 2, 80, 384000),
+    ],
+    ids=["few cores", "uneven cores", "a fat node", "unequal nodes"],
+)
+def test_memory_by_node_does_not_keep_a_wide_job_from_its_nodes(
+    tmp_path: Path, nodes: list[tuple[int, int]], wide: int, cores: int, mib: int
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        "SelectTypeParameters=CR_Core_Memory\n"
+        + "".join(f"NodeName=n{at} CPUs={c} RealMemory={m}\n" for at, (c, m) in enumerate(nodes))
+    )
+    path = tmp_path / "log.sacct"
+    header = "JobID|Submit|Start|ElapsedRaw|TimelimitRaw|NNodes|AllocCPUS|AllocTRES\n"
+    path.write_text(f"{header}1|1000|1000|600|60|{wide}|{cores}|cpu={cores},mem={mib}M\n")
+    notes: list[str] = []
+    assert waits(read_log(path), read_machine(conf), notes).tolist() == [0]
+    assert sum("hold more of their memory" in note for note in notes) == 1
+    path.write_text(
+        f"{header}1|1000|1000|600|60|{wide}|{cores}|cpu={cores},mem={mib + sum(m for _, m in nodes)}M\n"
+    )
+    assert len(fitting_rows(read_log(path), read_machine(conf), True)) == 0
+
+
 def test_a_job_with_all_memory_of_a_node_fits_whatever_its_cores(tmp_path: Path) -> None:
     recorded = log_of(tmp_path, [(1, mib) for mib in NODE_MIB])
     for cores in range(1, 257):

@@ -531,6 +531,13 @@ def test_even_parts_where_nothing_speaks_against_them(tmp_path: Path) -> None:
     assert machine.cores.tolist() == [20, 16, 16, 16]
 
 
+def test_parts_are_whole_cores(tmp_path: Path) -> None:
+    machine = infer(read_log(log(tmp_path, line("1", cores=10, nodes="n[1-3]", width=3))))
+    assert machine.cores.tolist() == [4, 3, 3]
+    rows = [line("1", cores=17, nodes="n[1-2]", width=2), line("2", cores=15, nodes="n2")]
+    assert infer(read_log(log(tmp_path, *rows))).total_cores == 32
+
+
 def test_the_hour_that_comes_twice_makes_no_node_larger(tmp_path: Path) -> None:
     night = "2024-10-27T0"
     rows = [
