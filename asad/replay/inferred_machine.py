@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -34,7 +35,7 @@ def infer(recorded: Recorded) -> Machine:
     if recorded.format == "swf" and (machine := _from_swf_header(recorded.header)):
         return machine
     if recorded.held is not None:
-        return _from_holdings(recorded.path, recorded.held, recorded.local_times)
+        return _from_holdings(recorded, recorded.held)
     jobs = recorded.jobs
     peak = _peak_cores(recorded)
     wide = jobs.nodes > 0
@@ -45,7 +46,7 @@ def infer(recorded: Recorded) -> Machine:
             f"inferred: {peak} cores were in use at one time; nodes are not recorded: one core each",
         )
     per_node = int(np.ceil(jobs.cores[wide] / jobs.nodes[wide]).max())
-    nodes = -(-peak // per_node)
+    nodes = max(-(-peak // per_node), int(jobs.nodes.max()))
     return uniform(
         nodes,
         per_node,
@@ -58,8 +59,10 @@ def infer(recorded: Recorded) -> Machine:
 
 def _from_swf_header(header: Mapping[str, str]) -> Machine | None:
     def leading_number(key: str) -> int:
-        match = re.match(r"\d{1,9}", header.get(key, ""), re.ASCII)
-        return int(match[0]) if match else 0
+        """The largest of a key that may be repeated, each perhaps with commas: `1,024`."""
+        texts = header.get(key, "").split("\n")
+        found = [re.match(r"\d{1,3}(?:,\d{3}){1,2}(?!\d)|\d{1,9}", text, re.ASCII) for text in texts]
+        return max((int(match[0].replace(",", "")) for match in found if match), default=0)
 
     nodes, cores = leading_number("MaxNodes"), leading_number("MaxProcs")
     if not cores:
@@ -81,8 +84,9 @@ def _peak_cores(recorded: Recorded) -> int:
     change = np.concatenate((-jobs.cores.astype(np.int64), jobs.cores))
     order = np.argsort(when, kind="stable")
     in_use = np.cumsum(change[order])
-    if recorded.local_times:
-        in_use[_hours_that_come_twice(when[order])] = 0
+    if recorded.local_times:  # what was held when such a night is over counts
+        night = _hours_that_come_twice(when[order])
+        in_use[night & np.append(night[1:], False)] = 0
     return max(int(in_use.max()), int(jobs.cores.max()))
 
 
@@ -113,12 +117,14 @@ class _Spread(NamedTuple):
     nodes: int
 
 
-def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
-    """Nodes with the fewest cores that explain the log: that each job held what it held, where it did.
+def _from_holdings(recorded: Recorded, held: Holdings) -> Machine:
+    """Nodes with as few cores as explain the log: that each job held what it held, where it did.
 
     How a job was spread over its nodes is not known. Even parts are assumed, and where uneven ones need fewer cores in
-    all, those. Jobs that were suspended may have shared their cores: they count by themselves alone.
+    all, those. Jobs that were suspended may have shared their cores: they count by themselves alone. What jobs
+    without a node list held besides is put on nodes of its own.
     """
+    path = recorded.path
     sets = held.lists.sets()
     if sets is None:
         raise MachineError(
@@ -129,7 +135,7 @@ def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
     offset = np.concatenate(([0], np.cumsum(np.where(several, width, 0))))
     where = (held.node_set, sets.begin, sets.first, sets.stop)
     nothing, nodes, together = np.zeros(0), len(sets.names), ~held.suspended
-    events = _events(held, local_times)
+    events = _events(held, recorded.local_times)
 
     in_parts = bool(several.any()) and offset[-1] <= MOST_PARTS
     parts = _even_parts(held.cores, np.where(several, width, 0), offset) if in_parts else nothing
@@ -152,16 +158,23 @@ def _from_holdings(path: str, held: Holdings, local_times: bool) -> Machine:
     memory[memory == 0] = np.nan
     _, full = _peaks(events, together, chosen, cores)
     sure = int(np.count_nonzero(full >= FULL_AGAIN))
-    order = sorted(range(nodes), key=lambda node: sets.names[node])
-    return machine_of(
-        path,
-        [sets.names[node] for node in order],
-        np.maximum(cores, 1).astype(np.int64)[order].tolist(),
-        memory[order].tolist(),
-        f"inferred: {nodes} nodes of the log's node lists, with the fewest cores that explain what they held at each "
+    # of lists that no job of these has, nodes are named that nobody held
+    order = sorted(np.flatnonzero(cores > 0).tolist(), key=lambda node: sets.names[node])
+    names, sizes = [sets.names[node] for node in order], cores.astype(np.int64)[order].tolist()
+    origin = (
+        f"inferred: {len(order)} nodes of the log's node lists, with as few cores as explain what they held at each "
         f"time; {sure} of them were as full on {FULL_AGAIN} occasions or more, the others may be larger; {how}where "
-        "partitions share cores (OverSubscribe) nodes are smaller",
+        "partitions share cores (OverSubscribe) nodes are smaller"
     )
+    missing = _peak_cores(recorded) - sum(sizes) if held.unlisted else 0
+    if missing > 0:
+        size = max(sizes)
+        more = [size] * (missing // size) + [missing % size] * (missing % size > 0)
+        names += [f"unlisted{number}" for number in range(1, len(more) + 1)]
+        sizes += more
+        origin += f"; {len(more)} nodes more for what {held.unlisted} jobs without a node list held besides"
+    of_nodes = [*memory[order].tolist(), *[np.nan] * (len(sizes) - len(order))]
+    return machine_of(path, names, sizes, of_nodes, origin)
 
 
 def _even_parts(cores: NDArray[np.int64], width: NDArray[np.int64], offset: NDArray[np.int64]) -> Floats:
@@ -226,6 +239,8 @@ def _peaks(
                 amount = spread.parts[at] if uneven else spread.each[one]
                 at += 1
                 if not events.rises[event]:
+                    if events.counts[event] and now[node] > peak[node]:  # it was held until then
+                        peak[node] = now[node]
                     now[node] -= amount
                     continue
                 last = full[node] - 1.0 + 1e-6
@@ -248,6 +263,25 @@ def _largest(spread: _Spread) -> Floats:
                 largest[node] = max(largest[node], spread.parts[at] if uneven else spread.each[one])
                 at += 1
     return largest
+
+
+@compiled(nogil=True)
+def _level(cores: Floats, spread: _Spread, one: int, amount: float) -> float:
+    """To how many cores the nodes of a holding must be raised, the smallest first, to have so many more together."""
+    sizes = np.zeros(spread.offset[one + 1] - spread.offset[one])
+    at = 0
+    for run in range(spread.begin[spread.node_set[one]], spread.begin[spread.node_set[one] + 1]):
+        for node in range(spread.first[run], spread.stop[run]):
+            sizes[at] = cores[node]
+            at += 1
+    sizes.sort()
+    below, level = 0.0, 0.0
+    for at in range(sizes.size):
+        below += sizes[at]
+        level = math.ceil((amount + below) / (at + 1))
+        if at + 1 == sizes.size or level <= sizes[at + 1]:
+            break
+    return level
 
 
 @compiled(nogil=True)
@@ -327,11 +361,13 @@ def _uneven_parts(
                 rest -= more
                 at += 1
         at = even.offset[one]
-        whole, single = rest // width, rest % width
+        raised = _level(cores, even, one, rest)
         for run in runs:
             for node in range(even.first[run], even.stop[run]):
-                if rest > 0:
-                    parts[at] += whole + (at - even.offset[one] < single)
+                if rest > 0:  # nodes are likely to be equal: the smallest grow first
+                    more = max(0.0, min(raised - cores[node], rest))
+                    rest -= more
+                    parts[at] += more
                     cores[node] = max(cores[node], cores[node] - room[node] + parts[at])
                 now[node] += parts[at]
                 at += 1

@@ -38,6 +38,10 @@ def replay(
     fingerprint, names = jobs.fingerprints()
     notes = [*recorded.notes, *machine.notes]
     demand = assign(jobs, fingerprint, names, settings.demand, settings.seed)
+    if beyond := int(np.count_nonzero(jobs.cpu_time_s > 1.01 * jobs.run_s * jobs.cores)):
+        notes.append(
+            f"{beyond} jobs have more CPU time than their cores could give while they ran: taken as all of it"
+        )
     bench = prepare(recorded, machine, settings, demand, notes, progress)
     log: dict[str, Json] = {
         "path": recorded.path,

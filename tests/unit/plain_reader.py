@@ -267,7 +267,8 @@ def follows(later: Record, earlier: Record) -> bool:
     """Is it a later run of the same job, and not another job that got the same id?"""
     same = all(not a or not b or a == b for a, b in zip(later.who[:2], earlier.who[:2], strict=True))
     ended = (earlier.start or 0.0) + (earlier.run or 0.0)
-    return same and later.submit > earlier.submit and min(later.submit, later.start or 0.0) >= ended
+    soon = later.submit - ended <= 86400.0 and not re.fullmatch("RESIZING|RS", earlier.state)
+    return same and soon and later.submit > earlier.submit and min(later.submit, later.start or 0.0) >= ended
 
 
 def cpu_of_steps(records: Sequence[Record]) -> list[float | None]:

@@ -136,6 +136,29 @@ def test_several_clusters_are_refused_until_one_is_chosen(tmp_path: Path) -> Non
         read_log(log(tmp_path, line()), cluster="north")
 
 
+def test_an_id_that_comes_again_after_long_is_another_job_whoever_has_it(tmp_path: Path) -> None:
+    again = line(submit="2024-06-05T11:00:00", start="2024-06-05T12:00:00", end="2024-06-05T13:00:00")
+    assert len(read_log(log(tmp_path, line(), again)).jobs) == 2
+
+
+def test_parts_of_a_resized_job_are_jobs(tmp_path: Path) -> None:
+    parts = [
+        line(cores=8, state="RESIZING"),
+        line(cores=4, submit="11:00:00", start="11:00:00", end="12:00:00"),
+    ]
+    recorded = read_log(log(tmp_path, *parts))
+    assert recorded.jobs.cores.tolist() == [8, 4]
+    assert any("resized" in note for note in recorded.notes)
+    assert balanced(recorded)
+
+
+def test_a_job_that_was_cancelled_before_its_planned_start_never_started(tmp_path: Path) -> None:
+    columns = COLUMNS.replace("Elapsed", "Planned")
+    planned = line("2", start="23:00:00", end="10:00:00", state="CANCELLED by 0", nodes="None assigned")
+    recorded = read_log(log(tmp_path, line(), planned, columns=columns))
+    assert recorded.counts["never started"] == 1
+
+
 # ---------------------------------------------------------------------------------------------------------- JSON
 
 
@@ -529,6 +552,38 @@ def test_even_parts_where_nothing_speaks_against_them(tmp_path: Path) -> None:
         read_log(log(tmp_path, line("1", cores=64, nodes="n[1-4]", width=4), line("2", cores=4, nodes="n1")))
     )
     assert machine.cores.tolist() == [20, 16, 16, 16]
+
+
+def test_only_nodes_that_jobs_held_are_nodes(tmp_path: Path) -> None:
+    rows = [line(), line("2", state="RUNNING", nodes="n[2-5]"), line("3", elapsed="00:00:00", nodes="n[6-9]")]
+    assert infer(read_log(log(tmp_path, *rows))).node_names == ("n1",)
+
+
+def test_what_jobs_without_a_node_list_held_counts(tmp_path: Path) -> None:
+    rows = [line(str(job), cores=16, nodes="n1" if job == 1 else "") for job in range(1, 5)]
+    machine = infer(read_log(log(tmp_path, *rows)))
+    assert machine.cores.tolist() == [16] * 4
+    assert "3 jobs without a node list" in machine.origin
+
+
+def test_what_is_held_through_the_night_that_clocks_are_put_back_counts(tmp_path: Path) -> None:
+    night = "2024-10-27T0"
+    times = {
+        "submit": f"{night}2:00:00",
+        "start": f"{night}3:00:00",
+        "end": f"{night}9:00:00",
+        "elapsed": "06:00:00",
+    }
+    rows = [line(str(job), cores=16, **times) for job in range(1, 5)]
+    assert infer(read_log(log(tmp_path, *rows))).cores.tolist() == [64]
+    bare = [row.rpartition("|")[0] for row in rows]
+    path = log(tmp_path, *bare, columns=COLUMNS.removesuffix("|NodeList"))
+    assert infer(read_log(path)).total_cores == 64
+
+
+def test_a_machine_has_as_many_nodes_as_a_job_held(tmp_path: Path) -> None:
+    bare = line(cores=10, width=10).rpartition("|")[0]
+    assert len(infer(read_log(log(tmp_path, bare, columns=COLUMNS.removesuffix("|NodeList")))).cores) == 10
 
 
 def test_parts_are_whole_cores(tmp_path: Path) -> None:

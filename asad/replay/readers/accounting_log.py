@@ -43,6 +43,8 @@ class Holdings:
     node_set: NDArray[Any]
     """Codes of `lists`, of lists that name nodes."""
     lists: NodeListTable
+    unlisted: int
+    """So many jobs name no nodes, and are not among these."""
 
 
 class BadValue(ValueError):

@@ -6,7 +6,7 @@ Text and JSON readers fill `JobRecords`; what is a job, what never ran and what 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ ENDED_STATES = frozenset(
 )
 """A job in one of these does not run, whatever its record says of its end."""
 
+RESIZED_STATES = frozenset({"RESIZING", "RS"})
+
 Flags = NDArray[np.bool_]
 
 
@@ -88,7 +90,8 @@ def _check_times(records: JobRecords, reading: Reading) -> None:
         bad = BadValue("there is no submit time", "write when the job was submitted")
         reading.fault(int(line[record]), "Submit", bad)
     backwards = records.column("start_s") - records.column("end_s")
-    wrong = (backwards > 0) & np.isnan(records.column("elapsed_s"))
+    # who was cancelled while it waited may have a planned start, but no nodes
+    wrong = (backwards > 0) & np.isnan(records.column("elapsed_s")) & ~_names_no_node(records)
     for record in np.flatnonzero(wrong).tolist():
         problem = f"it ended {backwards[record]:.0f} s before it started"
         bad = BadValue(problem, "check both times (clock change?), or write Elapsed")
@@ -207,16 +210,17 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
     leave_out("no end and no elapsed time", np.isnan(run[rows]))
     leave_out("ran 0 s", run[rows] <= 0)
     leave_out("no cores", cores[rows] <= 0)
-    repeated, earlier, others = _run_again(records, run, rows)
-    leave_out("repeated", repeated)
+    again = _run_again(records, run, rows)
+    leave_out("repeated", again.repeated)
     held = _holdings(records, rows, run)
-    leave_out("earlier run of a requeued job", earlier[~repeated])
+    leave_out("earlier run of a requeued job", again.earlier[~again.repeated])
     reading.note(
-        int(np.count_nonzero(earlier)),
+        int(np.count_nonzero(again.earlier)),
         "earlier runs of requeued jobs are left out: the last run of a job stands for it",
     )
+    reading.note(again.resized, "records are parts of jobs that were resized: each part is a job of its own")
     reading.note(
-        others,
+        again.others,
         "ids stand for several jobs, by user, name or times (numbers that were used again, or clusters that the log "
         "does "
         "not name): all are jobs of one machine",
@@ -299,21 +303,38 @@ def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats) -> Holdi
         suspended=records.column("suspended_s")[named] > 0,
         node_set=records.column("node_set")[named],
         lists=records.node_lists,
+        unlisted=len(rows) - len(named),
     )
 
 
-def _run_again(records: JobRecords, run: Floats, rows: NDArray[np.intp]) -> tuple[Flags, Flags, int]:
-    """Which records stand in the log twice (extracts of two months overlap), which are all but the last run of a
-    requeued job (`sacct --duplicates`), and how many ids several jobs have.
+class _Again(NamedTuple):
+    """What records of one id are to each other; by record that is left."""
+
+    repeated: Flags
+    """It stands in the log twice: extracts of two months overlap."""
+    earlier: Flags
+    """It is a run of a requeued job, but not the last one (`sacct --duplicates`)."""
+    others: int
+    """Ids that several jobs have."""
+    resized: int
+    """Records that are parts of jobs which changed their size."""
+
+
+def _run_again(records: JobRecords, run: Floats, rows: NDArray[np.intp]) -> _Again:
+    """Which of the records of one id are one job.
 
     An id is not a job: numbers come again, and two clusters have the same ones. A later run is one of the same user and
-    name, submitted when the earlier one had ended or after; other records of one id are other jobs.
+    name, submitted when the earlier one had ended, and soon; other records of one id are other jobs. A job that changes
+    its size has a record for each: all of them ran.
     """
     repeated, earlier = np.zeros((2, len(rows)), dtype=bool)
     ids = [records.job_id[row] for row in rows.tolist()]
     times = Counter(ids)
+    states = records.texts("state")
+    resized = np.array([state in RESIZED_STATES for state in states])[records.column("state")]
+    parts = int(np.count_nonzero(resized[rows]))
     if len(times) == len(ids):
-        return repeated, earlier, 0
+        return _Again(repeated, earlier, 0, parts)
     submit, start = records.column("submit_s"), records.column("start_s")
     user, name = records.column("user"), records.column("application")
     places_of: dict[str, list[int]] = {}
@@ -332,18 +353,20 @@ def _run_again(records: JobRecords, run: Floats, rows: NDArray[np.intp]) -> tupl
         for at, place in enumerate(by_start[:-1]):
             row = rows[place]
             ended = start[row] + run[row]
-            earlier[place] = any(
+            earlier[place] = not resized[row] and any(
                 _same(user[row], user[rows[later]])
                 and _same(name[row], name[rows[later]])
                 and submit[rows[later]] > submit[row]
-                and submit[rows[later]] >= ended
+                and 0 <= submit[rows[later]] - ended <= SOON_S
                 for later in by_start[at + 1 : at + 1 + MOST_RUNS]
             )
-            jobs += not earlier[place]
+            jobs += not earlier[place] and not resized[row]
         others += jobs > 1
-    return repeated, earlier, others
+    return _Again(repeated, earlier, others, parts)
 
 
+SOON_S = 86400.0
+"""A job is requeued when a run ends; numbers come again after months."""
 MOST_RUNS = 50
 """So many later records of one id are asked whether they are runs of the same job."""
 
@@ -366,26 +389,23 @@ def _note_window(records: JobRecords, run: Floats, rows: NDArray[np.intp], readi
     if np.count_nonzero(cut_first) >= MANY_AT_ONCE and len(np.unique(submit[cut_first])) >= MANY_AT_ONCE:
         reading.note(
             int(np.count_nonzero(cut_first)),
-            "jobs start at the very first moment of this log, and were submitted before: if `sacct --truncate` "
-            "wrote it, "
-            "their run times are what fell into its window",
+            "jobs start at the very first moment of this log, and were submitted before: if `sacct --truncate` wrote "
+            "it, their run times are what fell into its window",
         )
     if np.count_nonzero(cut_last) >= MANY_AT_ONCE and len(np.unique(start[cut_last])) >= MANY_AT_ONCE:
         reading.note(
             int(np.count_nonzero(cut_last)),
             "jobs end at the very last moment of this log: if `sacct --truncate` wrote it, their run times are what "
-            "fell "
-            "into its window",
+            "fell into its window",
         )
     first_end = float(stop.min())
     before = int(np.count_nonzero(start < first_end))
     if before > 1 and first_end - first > LONG_BEFORE_S:
         reading.note(
             before,
-            f"jobs began up to {(first_end - first) / 3600:.0f} h before the first one ended: as in a window of "
-            f"`sacct -S`, "
-            "what else ran beside them until then is not in this log, and until then the replay is emptier than the "
-            "cluster was",
+            f"jobs began up to {(first_end - first) / 3600:.0f} h before the first one ended: if this is a window of "
+            "`sacct -S`, what ended before it is not in the log, and until then the replay is emptier than the cluster "
+            "was",
         )
 
 
