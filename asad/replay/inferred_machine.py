@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,9 +16,10 @@ from asad.replay.machine import MOST_NODES, machine_of, spread, uniform
 from asad.replay.readers import Holdings, Recorded
 
 MOST_PARTS = 20_000_000
-"""Uneven parts are looked for if there are no more (8 bytes each)."""
-MOST_LOOKS = 300_000_000
-"""So many looks at what single-node jobs hold beside one over several nodes are affordable (a second or two)."""
+"""Jobs over several nodes have whole cores of each if they have no more parts (8 bytes each)."""
+MOST_TERMS = 200_000
+MOST_S = 10.0
+"""Uneven parts are looked for by a linear program of no more terms, for no longer than that."""
 FULL_AGAIN = 3
 """A node that was so full on as many occasions is taken for full."""
 DAY_S = 86400.0
@@ -143,14 +143,12 @@ def _from_holdings(recorded: Recorded, held: Holdings) -> Machine:
     chosen, cores = even, _needed(events, together, even)
     how = "jobs over several nodes are taken to have held even parts of them; " if several.any() else ""
     if in_parts:
-        alone, _ = _peaks(events, together & ~several, even, cores)
-        parts, affordable = _uneven_parts(
-            events, held.start_s, held.stop_s, together, even, np.maximum(alone, _largest(even))
-        )
-        uneven = even._replace(parts=parts)
-        if affordable and (fewer := _needed(events, together, uneven)).sum() < cores.sum():
-            chosen, cores = uneven, fewer
-            how = "some jobs over several nodes are taken to have held uneven parts of them; "
+        uneven = _uneven_parts(events, together, held.cores, even)
+        if uneven is not None:
+            fewer = _needed(events, together, even._replace(parts=uneven))
+            if fewer.sum() < cores.sum():
+                chosen, cores = even._replace(parts=uneven), fewer
+                how = "some jobs over several nodes are taken to have held uneven parts of them; "
 
     known = ~np.isnan(held.memory_bytes)
     of_memory = even._replace(each=np.where(known, held.memory_bytes, 0.0) / width, parts=nothing)
@@ -265,110 +263,88 @@ def _largest(spread: _Spread) -> Floats:
     return largest
 
 
-@compiled(nogil=True)
-def _level(cores: Floats, spread: _Spread, one: int, amount: float) -> float:
-    """To how many cores the nodes of a holding must be raised, the smallest first, to have so many more together."""
-    sizes = np.zeros(spread.offset[one + 1] - spread.offset[one])
-    at = 0
-    for run in range(spread.begin[spread.node_set[one]], spread.begin[spread.node_set[one] + 1]):
-        for node in range(spread.first[run], spread.stop[run]):
-            sizes[at] = cores[node]
-            at += 1
-    sizes.sort()
-    below, level = 0.0, 0.0
-    for at in range(sizes.size):
-        below += sizes[at]
-        level = math.ceil((amount + below) / (at + 1))
-        if at + 1 == sizes.size or level <= sizes[at + 1]:
-            break
-    return level
-
-
-@compiled(nogil=True)
 def _uneven_parts(
-    events: _Events,
-    start_s: Floats,
-    stop_s: Floats,
-    taken: NDArray[np.bool_],
-    even: _Spread,
-    cores: Floats,
-) -> tuple[Floats, bool]:
-    """Parts of the holdings over several nodes, in which they need few more `cores` of a node than it has by what is
-    sure.
+    events: _Events, taken: NDArray[np.bool_], cores: NDArray[np.int64], even: _Spread
+) -> Floats | None:
+    """Parts of the holdings over several nodes with which all nodes together need the fewest cores, by a linear
+    program.
 
-    Each takes even parts where the nodes have room for them for all its life, the rest where there is more, and only
-    what has room nowhere makes nodes larger. False: that took more than `MOST_LOOKS`.
+    Each has at least one core of each of its nodes; of several such spreads one with small nodes is taken. None where
+    that is too large a program, or takes too long.
     """
-    nodes, cores = even.nodes, cores.copy()
-    # what holdings on one node have of it over time: events by node
-    begin = np.zeros(nodes + 1, dtype=np.int64)
-    for event in range(events.holding.size):
-        one = events.holding[event]
-        if taken[one] and even.offset[one + 1] == even.offset[one]:
-            begin[even.first[even.begin[even.node_set[one]]] + 1] += 1
-    begin = np.cumsum(begin)
-    filled = begin[:-1].copy()
-    when, level = np.zeros(begin[-1]), np.zeros(begin[-1])
-    for event in range(events.holding.size):
-        one = events.holding[event]
-        if taken[one] and even.offset[one + 1] == even.offset[one]:
-            node = even.first[even.begin[even.node_set[one]]]
-            at = filled[node]
-            before = level[at - 1] if at > begin[node] else 0.0
-            when[at] = start_s[one] if events.rises[event] else stop_s[one]
-            level[at] = before + (even.each[one] if events.rises[event] else -even.each[one])
-            filled[node] += 1
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
 
-    parts = even.parts.copy()
-    now = np.zeros(nodes)  # what holdings over several nodes have
-    room = np.zeros(nodes)
-    looks = 0
-    for event in range(events.holding.size):
-        one = events.holding[event]
-        at = even.offset[one]
-        width = even.offset[one + 1] - at
-        if width == 0 or not taken[one]:
+    at_once = _held_at_once(events, taken, even)
+    if at_once is None:
+        return None
+    least, rows = at_once
+    parts, nodes = len(even.parts), even.nodes
+    width = np.diff(even.offset)
+    several = np.flatnonzero(width)
+    # columns: parts, cores of nodes, cores of the largest node; rows: what is held at once, and every node
+    held = [len(one) for _, _, one in rows]
+    row = np.repeat(np.arange(len(rows)), held)
+    column = np.fromiter((part for _, _, one in rows for part in one), np.int64, sum(held))
+    on = np.array([node for node, _, _ in rows], dtype=np.int64)
+    every, last = np.arange(nodes), parts + nodes
+    values = np.concatenate((np.ones(len(row)), -np.ones(len(rows)), np.ones(nodes), -np.ones(nodes)))
+    down = np.concatenate((row, np.arange(len(rows)), len(rows) + every, len(rows) + every))
+    across = np.concatenate((column, parts + on, parts + every, np.full(nodes, last)))
+    bounds = np.concatenate((-np.array([alone for _, alone, _ in rows], dtype=float), np.zeros(nodes)))
+    whole = csr_array(
+        (np.ones(parts), np.arange(parts), even.offset[np.append(several, len(width))]),
+        shape=(len(several), last + 1),
+    )
+    found = linprog(
+        np.concatenate((np.zeros(parts), np.ones(nodes), [1e-3])),
+        A_ub=csr_array((values, (down, across)), shape=(len(rows) + nodes, last + 1)),
+        b_ub=bounds,
+        A_eq=whole,
+        b_eq=cores[several],
+        bounds=np.column_stack((np.concatenate((np.ones(parts), least, [0.0])), np.full(last + 1, np.inf))),
+        method="highs",
+        options={"time_limit": MOST_S},
+    )
+    return found.x[:parts] if found.success else None
+
+
+def _held_at_once(
+    events: _Events, taken: NDArray[np.bool_], even: _Spread
+) -> tuple[Floats, list[tuple[int, float, list[int]]]] | None:
+    """(nodes,) the most that holdings on one node alone have of it; and by node what such have and which parts of
+    others are held, each time that no more comes before something ends. None if that is more than `MOST_TERMS`."""
+    least = _largest(
+        even._replace(each=np.where(np.diff(even.offset) > 0, 1.0, even.each), parts=np.zeros(0))
+    )
+    rows: list[tuple[int, float, list[int]]] = []
+    alone = [0.0] * even.nodes
+    parts: list[dict[int, None]] = [{} for _ in range(even.nodes)]
+    fresh = [False] * even.nodes
+    terms = 0
+    for one, rises, counts in zip(
+        events.holding.tolist(), events.rises.tolist(), events.counts.tolist(), strict=True
+    ):
+        if not taken[one]:
             continue
-        runs = range(even.begin[even.node_set[one]], even.begin[even.node_set[one] + 1])
-        if not events.rises[event]:
-            for run in runs:
-                for node in range(even.first[run], even.stop[run]):
-                    now[node] -= parts[at]
-                    at += 1
-            continue
-        rest = 0.0
-        for run in runs:
-            for node in range(even.first[run], even.stop[run]):
-                low, high = begin[node], begin[node + 1]
-                row = low + np.searchsorted(when[low:high], start_s[one], side="right")
-                most = level[row - 1] if row > low else 0.0
-                while row < high and when[row] < stop_s[one]:
-                    most = max(most, level[row])
-                    row += 1
-                    looks += 1
-                if looks > MOST_LOOKS:
-                    return parts, False
-                room[node] = cores[node] - most - now[node]
-                part = max(1.0, min(parts[at], room[node]))
-                rest += parts[at] - part
-                parts[at] = part
-                at += 1
-        at = even.offset[one]
-        for run in runs:
-            for node in range(even.first[run], even.stop[run]):
-                more = max(0.0, min(room[node] - parts[at], rest))
-                parts[at] += more
-                rest -= more
-                at += 1
-        at = even.offset[one]
-        raised = _level(cores, even, one, rest)
-        for run in runs:
-            for node in range(even.first[run], even.stop[run]):
-                if rest > 0:  # nodes are likely to be equal: the smallest grow first
-                    more = max(0.0, min(raised - cores[node], rest))
-                    rest -= more
-                    parts[at] += more
-                    cores[node] = max(cores[node], cores[node] - room[node] + parts[at])
-                now[node] += parts[at]
-                at += 1
-    return parts, True
+        part = int(even.offset[one])
+        several = even.offset[one + 1] > part
+        for run in range(even.begin[even.node_set[one]], even.begin[even.node_set[one] + 1]):
+            for node in range(int(even.first[run]), int(even.stop[run])):
+                if not rises and (fresh[node] or counts):
+                    if parts[node]:
+                        rows.append((node, alone[node], list(parts[node])))
+                        terms += len(parts[node])
+                    least[node] = max(least[node], alone[node])
+                fresh[node] = rises and (fresh[node] or counts)
+                if several:
+                    if rises:
+                        parts[node][part] = None
+                    else:
+                        del parts[node][part]
+                    part += 1
+                else:
+                    alone[node] += even.each[one] if rises else -even.each[one]
+        if terms > MOST_TERMS:
+            return None
+    return least, rows
