@@ -186,7 +186,12 @@ def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], share
             memory = memory_of(least, _number(reserved, "memory", 0.0))
             listed = reserved.get("cpus")
             numbers = cpu_numbers(listed, int(low)) if isinstance(listed, str) and listed else None
-            names = [one for part in group["nodes"]["nodes"] for one in names_in(place, str(part))]
+            listed_nodes = [str(part) for part in group["nodes"]["nodes"]]
+            placeholders = [part for part in listed_nodes if part.lower() in NO_NODE]
+            found.placeholders.update((part, place) for part in placeholders)
+            names = [
+                one for part in listed_nodes if part not in placeholders for one in names_in(place, part)
+            ]
             states = _states((group.get("node") or {}).get("state"))
             shared.update(_sharing(group.get("partition")))
         if any("FUTURE" in state for state in states):
@@ -202,8 +207,7 @@ def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], share
             unequal.update(names)
     found.future += len(future - nodes.keys())
     for name, (cpus, kept, memory) in nodes.items():
-        if may_be_nodes(name):
-            found.add(found.path, [name], cpus, kept, memory)
+        found.add(found.path, [name], cpus, kept, memory)
     if unequal:
         found.assume(
             "groups of unequal nodes are taken as their smallest: `scontrol show nodes --json` has each by itself",

@@ -114,7 +114,8 @@ def from_slurm_conf(path: Path, read: Callable[[Path], str]) -> Machine:
         forgive_missing(found, conf.missing[0], partitions, lists)
     leave_out_of_no_partition(found, partitions, lists)
     for place, text in conf.down_lists:
-        found.down.update(lists.names(place, text) or found.nodes)
+        names = lists.names(place, text)
+        found.down.update(found.nodes if names is None else names)
     counts, why = memory_counts(found, conf.settings, partitions)
     notes = (*_notes(conf), *sharing_notes(partitions), *why)
     return found.machine("its NodeName lines", memory_counts=counts, notes=notes)

@@ -10,6 +10,7 @@ from asad.errors import MachineError
 from asad.replay.described_nodes import (
     NO_NODE,
     DescribedNodes,
+    is_template,
     may_be_nodes,
     names_in,
     shown_names,
@@ -82,7 +83,7 @@ class NodeLists:
                     if feature and feature not in self.features:
                         self.without_nodes.append(part)
                     found |= self.features.get(feature, set())
-                elif may_be_nodes(part) and part.lower() not in NO_NODE:
+                elif part.lower() not in NO_NODE and (may_be_nodes(part) or is_template(part)):
                     found.update(names_in(place, part))
         return found
 

@@ -465,6 +465,7 @@ def test_numbers_that_slurm_refuses(tmp_path: Path, size: str, problem: str) -> 
         "NodeName=n2 CPUs={{ cpus }}",
         "NodeName=n2 CPUs=${NPROC}",
         "NodeName=n2 RealMemory=<memory>",
+        "PartitionName=a Nodes={{nodes}},n1",
         "{% for node in nodes %}",
         "{{ ansible_managed | comment }}",
         "<% nodes.each do |node| %>",
