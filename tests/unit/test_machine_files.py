@@ -283,6 +283,12 @@ def test_groups_of_nodes_with_parts_for_the_system_and_the_future(tmp_path: Path
     assert "1 nodes with State=FUTURE" in machine.origin
 
 
+def test_a_placeholder_among_groups_of_nodes(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, {"sinfo": [group(["n/a"], 1, 1), group(["n1"], 8, 8)]})
+    assert cores_of(machine) == {"n1": 8}
+    assert any("'n/a'" in note and "stands for no node" in note for note in machine.notes)
+
+
 def test_what_groups_of_nodes_do_not_say_is_noted(tmp_path: Path) -> None:
     force = {"name": "b", "maximums": {"oversubscribe": {"jobs": 4, "flags": ["force"]}}}
     plain = machine_of(tmp_path, {"sinfo": [group(["n1"], 8, 8, partition=force, node={"state": ["DOWN"]})]})

@@ -625,6 +625,14 @@ def test_what_an_old_slurmd_prints_of_its_node(tmp_path: Path, cluster: str) -> 
     assert cores_of(machine_of(tmp_path, text)) == {"n1": 8}
 
 
+@pytest.mark.parametrize(("down", "number"), [('""', 0), ("n1", 1), ("ALL", 2), ("other", 0)])
+def test_nodes_that_a_line_takes_down(tmp_path: Path, down: str, number: int) -> None:
+    notes = machine_of(tmp_path, f"NodeName=n[1-2] CPUs=4\nDownNodes={down} State=DOWN\n").notes
+    assert [note[:16] for note in notes if "are down" in note] == [f"{number} nodes are down"[:16]] * (
+        number > 0
+    )
+
+
 # ------------------------------------------------------------------------------------------------ of hostile length
 
 
