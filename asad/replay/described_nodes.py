@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from asad.cluster import node_names
 from asad.errors import MachineError
@@ -16,7 +17,9 @@ from asad.replay.readers.accounting_log import quoted
 MEBIBYTE = 2.0**20
 UNSET_MIB = 1
 """What Slurm takes RealMemory for where nobody gives it."""
-NO_NODE = frozenset({"n/a", "na", "none", "null", "(null)", "nil", "unknown", "undefined", "nonesuch", "0"})
+NO_NODE = frozenset(
+    {"n/a", "na", "none", "null", "(null)", "nil", "unknown", "undefined", "nonesuch", "0", "<none>"}
+)
 """What stands for no node at all, in lower case."""
 MOST_SHOWN = 3
 WAYS = "slurm.conf, or the output of `scontrol show nodes --json`, `scontrol show node` or `sinfo --json`"
@@ -26,7 +29,32 @@ _PARTS = re.compile(r"(?:[^,\s\[]|\[[^\]]*\]?)+")
 """What stands between commas or blanks that are not within brackets."""
 _HOST = re.compile(r"[A-Za-z0-9_.\-]+", re.ASCII)
 _HOSTS = re.compile(r"(?:[A-Za-z0-9_.\-]|\[[0-9,\-]+\])+", re.ASCII)
+_OF_HOSTS = re.compile(r"[A-Za-z0-9_.\-\[\]]*", re.ASCII)
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+_TEMPLATE = re.compile(r"\{[{%#]|[$<%@]")
+UNFILLED = "{} is of a template that is not filled in; give the file that was made of it"
 _CPU_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?", re.ASCII)
+
+
+class Memory(NamedTuple):
+    """Memory of one node."""
+
+    for_jobs_bytes: float
+    """NaN if it is not known."""
+    kept_bytes: float
+    """What is kept for the system."""
+    limit_is_ignored: bool = False
+    """Would more be kept than there is?"""
+
+
+class Node(NamedTuple):
+    """What is known of a node but its name."""
+
+    cores: int
+    """That jobs get."""
+    memory: Memory
+    kept_cpus: int
+    """That are kept for the system."""
 
 
 @dataclass(slots=True)
@@ -34,21 +62,18 @@ class DescribedNodes:
     """The nodes that a file describes so far, and what of it is worth a note."""
 
     path: str
-    names: list[str] = field(default_factory=list)
-    cores: list[int] = field(default_factory=list)
-    memory_bytes: list[float] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """By name, in the order of the file."""
     place_of: dict[str, str] = field(default_factory=dict)
     """By name of a node, where it is described; also of those that are left out."""
     future: int = 0
     """Nodes with State=FUTURE, which are left out."""
-    down: int = 0
-    """Nodes that are down by what the file says, and count nevertheless."""
-    placeholders: list[str] = field(default_factory=list)
-    """Names that stand for no node."""
-    kept_cpus: int = 0
-    kept_bytes: float = 0.0
-    keeping: int = 0
-    """CPUs and bytes that so many nodes keep for the system."""
+    down: set[str] = field(default_factory=set)
+    """Nodes that are down by what the file says, and count nevertheless; names of others may be among them."""
+    placeholders: dict[str, str] = field(default_factory=dict)
+    """By name that stands for no node, where it stands."""
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """By what is so of them, nodes on which no job runs."""
     assumed: dict[str, list[str]] = field(default_factory=dict)
     """By what was assumed, of which nodes."""
 
@@ -56,18 +81,13 @@ class DescribedNodes:
         """So many equal nodes: `cpus` of each, of which `kept` are for the system. Raises MachineError."""
         for name in names:
             self.claim(place, name)
-        if kept or memory.kept_bytes:
-            self.keeping += len(names)
-            self.kept_cpus += kept * len(names)
-            self.kept_bytes += memory.kept_bytes * len(names)
+        if memory.limit_is_ignored:
+            self.assume("MemSpecLimit is RealMemory or more, so Slurm keeps no memory", names)
         if kept >= cpus > 0:
-            raise MachineError(
-                f"{place}: node {quoted(names[0])} keeps all of its {cpus} CPUs for the system, so no job runs there; "
-                "correct CoreSpecCount or CpuSpecList"
-            )
-        self.names += names
-        self.cores += [cpus - kept] * len(names)
-        self.memory_bytes += [memory.for_jobs_bytes] * len(names)
+            self.leave_out("keep all of their CPUs for the system", names)
+            return
+        node = Node(cpus - kept, memory, kept)
+        self.nodes.update((name, node) for name in names)
 
     def claim(self, place: str, name: str) -> None:
         """A node is described there. Raises MachineError if it was already, as Slurm does not start with that."""
@@ -81,28 +101,57 @@ class DescribedNodes:
         """Something was assumed of these nodes."""
         self.assumed.setdefault(what, []).extend(names)
 
+    def leave_out(self, what: str, names: Sequence[str]) -> None:
+        """Something is so of these nodes that no job runs there."""
+        if names:
+            self.left_out.setdefault(what, []).extend(names)
+        for name in names:
+            self.nodes.pop(name, None)
+
+    def leave_out_without(self, partition_of: Container[str]) -> None:
+        """Leave out the nodes that are in no partition, if some are in one."""
+        outside = [name for name in self.nodes if name not in partition_of]
+        if len(outside) < len(self.nodes):
+            self.leave_out("are in no partition", outside)
+
+    def instead(self) -> str | None:
+        """Why no node is left, in words, where it is known."""
+        if self.left_out:
+            what, names = next(iter(self.left_out.items()))
+            return f"no node is left: {len(names)} nodes {what} ({shown_names(names)})"
+        return f"all of its {self.future} nodes have State=FUTURE" if self.future else None
+
     def machine(self, origin: str, *, memory_counts: bool = True, notes: Sequence[str] = ()) -> Machine:
         """The machine of these nodes; `origin` says of what in the file. Raises MachineError."""
         left_out = f", {self.future} nodes with State=FUTURE left out" if self.future else ""
         return machine_of(
             self.path,
-            self.names,
-            self.cores,
-            self.memory_bytes,
-            f"{self.path}: {len(self.names)} nodes of {origin}{left_out}",
+            list(self.nodes),
+            [node.cores for node in self.nodes.values()],
+            [node.memory.for_jobs_bytes for node in self.nodes.values()],
+            f"{self.path}: {len(self.nodes)} nodes of {origin}{left_out}",
             memory_counts=memory_counts,
             notes=(*self._notes(), *notes),
         )
 
+    def memory_is_known(self) -> bool:
+        """Of any node?"""
+        return any(not math.isnan(node.memory.for_jobs_bytes) for node in self.nodes.values())
+
     def _notes(self) -> Iterator[str]:
         if self.placeholders:
-            yield f"NodeName={shown_names(self.placeholders)} of {self.path} stands for no node: left out"
-        if self.down:
-            yield f"{self.down} nodes are down by what {self.path} says: they count nevertheless"
-        if self.keeping:
-            parts = [f"{self.kept_cpus} CPUs"] if self.kept_cpus else []
-            parts += [f"{self.kept_bytes / 2**30:.4g} GiB"] if self.kept_bytes else []
-            yield f"{self.keeping} nodes keep {' and '.join(parts)} for the system: jobs do not get them"
+            yield f"NodeName={shown_names(list(self.placeholders))} of {self.path} stands for no node: left out"
+        for what, names in self.left_out.items():
+            yield f"{len(names)} nodes {what}, so no job runs there: left out ({shown_names(names)})"
+        if down := self.down & self.nodes.keys():
+            yield f"{len(down)} nodes are down by what {self.path} says: they count nevertheless"
+        keeping = [node for node in self.nodes.values() if node.kept_cpus or node.memory.kept_bytes]
+        if keeping:
+            cpus = sum(node.kept_cpus for node in keeping)
+            kept_bytes = sum(node.memory.kept_bytes for node in keeping)
+            parts = [f"{cpus} CPUs"] if cpus else []
+            parts += [f"{kept_bytes / 2**30:.4g} GiB"] if kept_bytes else []
+            yield f"{len(keeping)} nodes keep {' and '.join(parts)} for the system: jobs do not get them"
         for what, names in self.assumed.items():
             yield f"{what} ({shown_names(names)})"
 
@@ -122,10 +171,21 @@ def names_in(place: str, part: str) -> list[str]:
     """The names that a part stands for. Raises MachineError."""
     if _HOST.fullmatch(part):
         return [part]
+    if not _OF_HOSTS.fullmatch(_IN_BRACKETS.sub("", part)):
+        raise MachineError(
+            f"{place}: {UNFILLED.format(quoted(part))}"
+            if is_template(part)
+            else f"{place}: {quoted(part)} is no name of a node: that has letters, digits, `_`, `.` and `-`; correct it"
+        )
     try:
         return list(node_names.expand(part))
     except ValueError as error:
         raise MachineError(f"{place}: {quoted(part)} is not a list of nodes; write it like n[1-4]") from error
+
+
+def is_template(text: str) -> bool:
+    """Does a text have what only a template has, for a value that is filled in later?"""
+    return bool(_TEMPLATE.search(text))
 
 
 def may_be_nodes(part: str) -> bool:
@@ -136,16 +196,6 @@ def may_be_nodes(part: str) -> bool:
 # -------------------------------------------------------------------------------------------- what Slurm makes of it
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Memory of one node."""
-
-    for_jobs_bytes: float
-    """NaN if it is not known."""
-    kept_bytes: float
-    """What is kept for the system."""
-
-
 def memory_of(real_mib: float | None, spec_limit_mib: float) -> Memory:
     """RealMemory less MemSpecLimit, which Slurm ignores where nothing would be left.
 
@@ -154,7 +204,7 @@ def memory_of(real_mib: float | None, spec_limit_mib: float) -> Memory:
     if real_mib is None or real_mib <= UNSET_MIB:
         return Memory(math.nan, 0.0)
     kept = spec_limit_mib if spec_limit_mib < real_mib else 0.0
-    return Memory((real_mib - kept) * MEBIBYTE, kept * MEBIBYTE)
+    return Memory((real_mib - kept) * MEBIBYTE, kept * MEBIBYTE, spec_limit_mib > kept)
 
 
 def threads_scheduled(cpus: int, cores: int, threads: int) -> int:

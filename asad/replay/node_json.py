@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,8 +22,9 @@ from asad.replay.described_nodes import (
     may_be_nodes,
     memory_of,
     names_in,
+    shown_names,
 )
-from asad.replay.node_records import memory_note
+from asad.replay.node_records import is_down, memory_note
 from asad.replay.readers.accounting_log import quoted
 
 REMEDY = "give the output of `scontrol show nodes --json` or `sinfo --json`"
@@ -36,96 +38,176 @@ OTHERS = {
     "statistics": "statistics of slurmctld",
 }
 """What else Slurm writes as JSON, by key."""
-UNKNOWN = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+UNKNOWN = (TypeError, ValueError, AttributeError, OverflowError)
 _TRES_CPUS = re.compile(r"(?:^|,)cpu=(\d{1,9})", re.ASCII)
+_BLANK = re.compile(r"\s*")
 
 
-def from_json(path: str, text: str) -> Machine:
-    """The nodes of such a document. Raises MachineError, which names file and remedy."""
-    try:
-        whole = slurm_json.loads(text.encode("utf-8", "replace"))
-    except orjson.JSONDecodeError as error:
-        raise MachineError(
-            f"{path}:{error.lineno}: column {error.colno}: this is not JSON: {error.msg}; write the file again"
-        ) from error
-    if not isinstance(whole, dict):
-        raise MachineError(f"{path}: there is no list `nodes` or `sinfo`; {REMEDY}")
+def from_json(path: str, text: str, notes: Sequence[str] = ()) -> Machine:
+    """The nodes of such a document, or of several. Raises MachineError, which names file, node and remedy."""
     found = DescribedNodes(path)
+    in_partition: set[str] = set()
+    groups: list[tuple[str, Any]] = []
+    documents = _documents(path, text)
+    for number, whole in enumerate(documents, 1):
+        at = f"{path}: document {number}, " if len(documents) > 1 else f"{path}: "
+        nodes, of_sinfo = _lists(at, whole)
+        for index, entry in enumerate(nodes):
+            with _Named(f"{at}nodes[{index}]", entry) as place:
+                _take_node(found, place, entry, in_partition)
+        groups += [(f"{at}sinfo[{index}]", group) for index, group in enumerate(of_sinfo)]
+    shared: set[str] = set()
+    _take_groups(found, groups, shared)
+    if not found.nodes:
+        why = found.instead() or "it lists no nodes that jobs could run on"
+        raise MachineError(f"{path}: {why}; {REMEDY}")
+    found.leave_out_without(in_partition)
+    found.nodes = dict(sorted(found.nodes.items()))
+    return found.machine("Slurm's JSON", notes=(*notes, *_notes(groups, shared), *memory_note(found)))
+
+
+class _Named:
+    """Names the node of an entry in what goes wrong with it."""
+
+    def __init__(self, place: str, entry: Any) -> None:
+        self.place, self.entry = place, entry
+
+    def __enter__(self) -> str:
+        return self.place
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        name = self.entry.get("name") if isinstance(self.entry, dict) else None
+        of = f"{self.place}: node {quoted(name)}" if isinstance(name, str) else self.place
+        if isinstance(error, KeyError):
+            raise MachineError(f"{of} lacks {quoted(str(error.args[0]))}; {REMEDY}") from error
+        if isinstance(error, UNKNOWN):
+            raise MachineError(f"{of} is garbled ({quoted(str(error))}); {REMEDY}") from error
+
+
+def _documents(path: str, text: str) -> list[Any]:
+    """The documents of a text, one after the other. Raises MachineError."""
     try:
+        return [slurm_json.loads(text.encode("utf-8", "replace"))]
+    except orjson.JSONDecodeError as error:
+        found = _several(text)
+        if not found:
+            raise MachineError(
+                f"{path}:{error.lineno}: column {error.colno}: this is not JSON: {error.msg}; write the file again"
+            ) from error
+        return found
+
+
+def _several(text: str) -> list[Any]:
+    """Documents that stand one after the other; none if it is anything else."""
+    decoder, found, position = json.JSONDecoder(parse_constant=int), list[Any](), 0
+    while match := _BLANK.match(text, position):
+        if match.end() == len(text):
+            break
+        try:
+            document, position = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            return []
+        found.append(document)
+    return found
+
+
+def _lists(at: str, whole: Any) -> tuple[list[Any], list[Any]]:
+    """Nodes and groups of nodes of a document: whole answers, or what is in their lists. Raises MachineError."""
+    if isinstance(whole, dict):
         if isinstance(whole.get("nodes"), list):
-            for entry in whole["nodes"]:
-                _take_node(found, entry)
-        elif isinstance(whole.get("sinfo"), list):
-            _take_groups(found, whole["sinfo"])
-        else:
-            other = next((what for key, what in OTHERS.items() if key in whole), None)
-            problem = f"it lists {other}" if other else "there is no list `nodes` or `sinfo`"
-            raise MachineError(f"{path}: {problem}; {REMEDY}")
-    except UNKNOWN as error:
-        raise MachineError(
-            f"{path}: a node's description lacks or garbles {quoted(str(error))}; {REMEDY}"
-        ) from error
-    if not found.names:
-        raise MachineError(f"{path}: it lists no nodes that jobs could run on; {REMEDY}")
-    _sort(found)
-    return found.machine("Slurm's JSON", notes=memory_note(found))
+            return whole["nodes"], []
+        if isinstance(whole.get("sinfo"), list):
+            return [], whole["sinfo"]
+        if _is_node(whole):
+            return [whole], []
+    elif isinstance(whole, list) and whole and all(map(_is_node, whole)):
+        return whole, []
+    other = (
+        next((what for key, what in OTHERS.items() if key in whole), None)
+        if isinstance(whole, dict)
+        else None
+    )
+    problem = f"it lists {other}" if other else "there is no list `nodes` or `sinfo`"
+    raise MachineError(f"{at}{problem}; {REMEDY}")
 
 
-def _take_node(found: DescribedNodes, entry: Mapping[str, Any]) -> None:
+def _is_node(entry: Any) -> bool:
+    return isinstance(entry, dict) and "name" in entry and "cpus" in entry
+
+
+def _take_node(found: DescribedNodes, place: str, entry: Mapping[str, Any], in_partition: set[str]) -> None:
     """Take in a node of the list `nodes`."""
     name = str(entry["name"])
     if not may_be_nodes(name) or name.lower() in NO_NODE:
-        found.placeholders.append(name)
+        found.placeholders.setdefault(name, place)
         return
-    if _is_future(entry.get("state")):
+    states = _states(entry.get("state")) + _states(entry.get("state_flags"))
+    if any("FUTURE" in state for state in states):
         found.future += 1
         return
-    cpus = int(_plain(entry["cpus"]))
-    limit = _plain(entry.get("specialized_memory", entry.get("mem_spec_limit")), 0.0)
-    memory = memory_of(_plain(entry.get("real_memory"), math.nan), limit)
-    found.add(found.path, [name], cpus, _kept_of(entry, cpus), memory)
+    if is_down(states):
+        found.down.add(name)
+    if entry.get("partitions"):
+        in_partition.add(name)
+    cpus = int(_number(entry, "cpus"))
+    limit = _number(entry, "specialized_memory" if "specialized_memory" in entry else "mem_spec_limit", 0.0)
+    memory = memory_of(_number(entry, "real_memory", math.nan), limit)
+    found.add(place, [name], cpus, _kept_of(entry, cpus), memory)
 
 
 def _kept_of(entry: Mapping[str, Any], cpus: int) -> int:
     """CPUs of a node that are kept for the system."""
-    effective = _plain(entry.get("effective_cpus"), 0.0)
+    effective = _number(entry, "effective_cpus", 0.0)
     if effective > 0:
         return max(0, cpus - int(effective))
-    count = int(_plain(entry.get("specialized_cores"), 0.0))
+    count = int(_number(entry, "specialized_cores", 0.0))
     if count:
-        cores = int(_plain(entry.get("sockets"), 1.0) * _plain(entry.get("cores"), 1.0))
-        return cpus_kept(cpus, cores, int(_plain(entry.get("threads"), 1.0)), count, None)
+        cores = int(_number(entry, "sockets", 1.0) * _number(entry, "cores", 1.0))
+        return cpus_kept(cpus, cores, int(_number(entry, "threads", 1.0)), count, None)
     tres = (
         _TRES_CPUS.search(entry["tres"]) if isinstance(entry.get("tres"), str) else None
     )  # what 22.05 has of it
     return max(0, cpus - int(tres[1])) if tres and int(tres[1]) else 0
 
 
-def _take_groups(found: DescribedNodes, groups: list[Any]) -> None:
-    """Take in the groups of equal nodes that newer versions of sinfo list: a node is in one for each partition."""
+def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], shared: set[str]) -> None:
+    """Take in the groups of equal nodes that newer versions of sinfo list: a node is in one for each partition.
+
+    `shared` gets the partitions whose jobs share cores.
+    """
     nodes: dict[str, tuple[int, int, Memory]] = {}
     future: set[str] = set()
     unequal: set[str] = set()
-    for group in groups:
-        low, high = _plain(group["cpus"]["minimum"]), _plain(group["cpus"]["maximum"])
-        reserved = group.get("resource_spec") or {}
-        memory = memory_of(_plain(group["memory"]["minimum"]), _plain(reserved.get("memory"), 0.0))
-        listed = reserved.get("cpus")
-        numbers = cpu_numbers(listed, int(low)) if isinstance(listed, str) and listed else None
-        names = [one for part in group["nodes"]["nodes"] for one in names_in(found.path, str(part))]
-        if _is_future((group.get("node") or {}).get("state")):
+    for place, group in groups:
+        with _Named(place, group):
+            low, high = _number(group["cpus"], "minimum"), _number(group["cpus"], "maximum")
+            least, most = _number(group["memory"], "minimum"), _number(group["memory"], "maximum", 0.0)
+            reserved = group.get("resource_spec") or {}
+            memory = memory_of(least, _number(reserved, "memory", 0.0))
+            listed = reserved.get("cpus")
+            numbers = cpu_numbers(listed, int(low)) if isinstance(listed, str) and listed else None
+            listed_nodes = [str(part) for part in group["nodes"]["nodes"]]
+            placeholders = [part for part in listed_nodes if part.lower() in NO_NODE]
+            found.placeholders.update((part, place) for part in placeholders)
+            names = [
+                one for part in listed_nodes if part not in placeholders for one in names_in(place, part)
+            ]
+            states = _states((group.get("node") or {}).get("state"))
+            shared.update(_sharing(group.get("partition")))
+        if any("FUTURE" in state for state in states):
             future.update(names)
             continue
+        if is_down(states):
+            found.down.update(names)
         for name in names:
             before = nodes.get(name)
             if before is None or before[0] < low:
                 nodes[name] = (int(low), len(numbers or ()), memory)
-        if low != high or _plain(group["memory"].get("maximum"), 0.0) > _plain(group["memory"]["minimum"]):
+        if low != high or most > least:
             unequal.update(names)
-    found.future = len(future - nodes.keys())
+    found.future += len(future - nodes.keys())
     for name, (cpus, kept, memory) in nodes.items():
-        if may_be_nodes(name):
-            found.add(found.path, [name], cpus, kept, memory)
+        found.add(found.path, [name], cpus, kept, memory)
     if unequal:
         found.assume(
             "groups of unequal nodes are taken as their smallest: `scontrol show nodes --json` has each by itself",
@@ -133,25 +215,45 @@ def _take_groups(found: DescribedNodes, groups: list[Any]) -> None:
         )
 
 
-def _sort(found: DescribedNodes) -> None:
-    """Nodes by name, whatever the order of the document."""
-    order = sorted(range(len(found.names)), key=found.names.__getitem__)
-    found.names = [found.names[at] for at in order]
-    found.cores = [found.cores[at] for at in order]
-    found.memory_bytes = [found.memory_bytes[at] for at in order]
+def _sharing(partition: Any) -> list[str]:
+    """The name of a partition of sinfo, if its jobs always share cores."""
+    if not isinstance(partition, dict):
+        return []
+    over = (partition.get("maximums") or {}).get("oversubscribe") or {}
+    flags = [str(flag).lower() for flag in slurm_json.words(over.get("flags"))]
+    return [str(partition.get("name"))] if "force" in flags and _number(over, "jobs", 0.0) > 1 else []
 
 
-def _is_future(state: Any) -> bool:
-    """Is FUTURE among the states, in any version's shape?"""
+def _notes(groups: Sequence[tuple[str, Any]], shared: set[str]) -> list[str]:
+    """What `sinfo --json` does not say, and where jobs share cores."""
+    notes = []
+    if groups and not any(isinstance(group, dict) and group.get("resource_spec") for _, group in groups):
+        notes.append(
+            "`sinfo --json` does not say what nodes keep for the system (CoreSpecCount, MemSpecLimit): nothing is "
+            "taken off; `scontrol show nodes --json` has it"
+        )
+    if shared:
+        notes.append(
+            f"jobs of partitions with OverSubscribe=FORCE ({shown_names(sorted(shared))}) share cores there, which is "
+            "not replayed: they wait here where they did not wait there"
+        )
+    return notes
+
+
+def _states(state: Any) -> list[str]:
+    """The words of a state in upper case, in any version's shape."""
     words = [state] if isinstance(state, str) else state if isinstance(state, list) else []
-    return any("FUTURE" in str(word).upper() for word in words)
+    return [part for word in words for part in re.split(r"[^A-Z_]+", str(word).upper())]
 
 
-def _plain(value: Any, default: float | None = None) -> float:
-    """A number in any of Slurm's notations; `default` if it is not there, or not set. Raises ValueError for another."""
-    number = slurm_json.plain(value)
+def _number(entry: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """A number in any of Slurm's notations; `default` if it is not there, or not set.
+
+    Raises KeyError if it is missing and has none, ValueError for another.
+    """
+    number = slurm_json.plain(entry[key] if default is None else entry.get(key))
     if number is None and default is not None:
         return default
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < 2**53:
-        raise ValueError(f"number {number}")
+        raise ValueError(f"{key} is {number}")
     return float(number)

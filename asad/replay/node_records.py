@@ -19,9 +19,15 @@ from asad.replay.described_nodes import (
 )
 from asad.replay.readers.accounting_log import quoted
 
-_TOTAL = re.compile(r"(?m)(?:^|\s)CPUTot=\d")
+_TOTAL = re.compile(r"(?:^|\s)CPUTot=\d")
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
-_BEGINS = re.compile(r"\s*NodeName=\S")
+_MARK = re.compile(
+    r"(?:^|(?<=\s))(?:(?P<text>Reason|Comment|Extra|InstanceId|InstanceType)=|NodeName=\S++"
+    r"(?=(?P<surely>\s++(?:Arch=\S++\s++)?CoresPerSocket=\d)|\s++[A-Za-z_]++=|\s*+$))"
+)
+"""Where a record may begin, and where anybody's text: Slurm prints that last."""
+_TEXT = re.compile(r"(?:^|\s)(?:Reason|Comment|Extra)=")
+_OS = re.compile(r"(?:^|\s)OS=")
 
 
 class Record(NamedTuple):
@@ -29,31 +35,40 @@ class Record(NamedTuple):
 
     place: str
     fields: dict[str, str]
-    """By key in lower case; of equal ones the first, since what comes last may be anybody's text."""
+    """By key in lower case."""
 
 
 def is_node_records(text: str) -> bool:
     """Does a text look like the output of `scontrol show node`?"""
-    if not _TOTAL.search(text):
+    if "CPUTot=" not in text:
         return False
-    lines = [
-        line for line in text.split("\n") if not line.lstrip().startswith("#")
-    ]  # comments of a slurm.conf
-    return any(map(_BEGINS.match, lines)) and any(map(_TOTAL.search, lines))
+    begins = total = False
+    for line in text.split("\n"):
+        if not line.lstrip().startswith("#"):  # comments of a slurm.conf
+            mark = _MARK.search(line)
+            begins = begins or (mark is not None and not mark["text"] and not line[: mark.start()].strip())
+            total = total or bool(_TOTAL.search(_TEXT.split(line, maxsplit=1)[0]))
+    return begins and total
 
 
 def from_node_records(path: str, text: str) -> Machine:
     """The nodes of such a text. Raises MachineError, which names file, line and remedy."""
     found = DescribedNodes(path)
+    in_partition: set[str] = set()
     for record in _records(path, text):
         name, fields = record.fields["nodename"], record.fields
         if not may_be_nodes(name) or name.lower() in NO_NODE:
-            found.placeholders.append(name)
+            found.placeholders.setdefault(name, record.place)
             continue
-        if "FUTURE" in fields.get("state", "").upper():
+        state = fields.get("state", "").upper()
+        if "FUTURE" in state:
             found.future += 1
             found.claim(record.place, name)
             continue
+        if is_down(re.split(r"[^A-Z_]+", state)):
+            found.down.add(name)
+        if fields.get("partitions", "(null)") not in ("", "(null)"):
+            in_partition.add(name)
         total = _whole(record, "cputot", None)
         cores = _whole(record, "sockets", 1) * _whole(record, "corespersocket", 1)
         if "cpuefctv" in fields:
@@ -65,14 +80,21 @@ def from_node_records(path: str, text: str) -> Machine:
             kept = cpus_kept(total, cores, threads, _whole(record, "corespeccount", 0), numbers)
         memory = memory_of(_whole(record, "realmemory", 0), _whole(record, "memspeclimit", 0))
         found.add(record.place, [name], total, kept, memory)
-    if not found.names:
-        raise MachineError(f"{path}: no record describes a node that jobs could run on; give {WAYS}")
+    if not found.nodes:
+        why = found.instead() or "no record describes a node that jobs could run on"
+        raise MachineError(f"{path}: {why}; give {WAYS}")
+    found.leave_out_without(in_partition)
     return found.machine("`scontrol show node`", notes=memory_note(found))
+
+
+def is_down(words: list[str]) -> bool:
+    """Is a node down by the words of its state, in upper case? Powered down it is not."""
+    return any(word.startswith(("DOWN", "DRAIN", "FAIL")) or word == "ERROR" for word in words)
 
 
 def memory_note(found: DescribedNodes) -> tuple[str, ...]:
     """Records of nodes do not say whether memory is scheduled."""
-    if not any(size == size for size in found.memory_bytes):
+    if not found.memory_is_known():
         return ()
     return (
         f"{found.path} does not say whether memory is scheduled: jobs wait for it, as if SelectTypeParameters of "
@@ -81,18 +103,38 @@ def memory_note(found: DescribedNodes) -> tuple[str, ...]:
 
 
 def _records(path: str, text: str) -> Iterator[Record]:
-    """Records begin with NodeName, and end where another begins."""
-    begun: Record | None = None
+    """Records begin with NodeName, also several in a line, and end where text of anybody begins, or another.
+
+    A line of such a text may begin with NodeName, too, but hardly as a record does.
+    """
+    begun: list[str] = []
+    place, in_text = "", False
     for number, line in enumerate(text.split("\n"), 1):
-        if _BEGINS.match(line):
-            if begun is not None:
-                yield begun
-            begun = Record(f"{path}:{number}", {})
-        if begun is not None:
-            for key, value in _FIELD.findall(line):
-                begun.fields.setdefault(key.lower(), value)
-    if begun is not None:
-        yield begun
+        start, blanks = 0, len(line) - len(line.lstrip())
+        for mark in _MARK.finditer(line):
+            if mark["text"]:
+                if begun and not in_text:
+                    begun.append(line[start : mark.start()])
+                in_text = True
+            elif not in_text or mark["surely"] or mark.start() <= blanks:
+                if begun:
+                    yield _record(place, begun if in_text else [*begun, line[start : mark.start()]])
+                place, begun, in_text = f"{path}:{number}", [""], False
+                start = mark.start()
+        if begun and not in_text:
+            begun.append(line[start:])
+    if begun:
+        yield _record(place, begun)
+
+
+def _record(place: str, lines: list[str]) -> Record:
+    """A record of the lines before its text. The name of the system may have blanks, and fields may follow it."""
+    before, *after = _OS.split("\n".join(lines), maxsplit=1)
+    fields: dict[str, str] = {}
+    for key, value in _FIELD.findall(before):
+        fields.setdefault(key.lower(), value)
+    later = {key.lower(): value for key, value in _FIELD.findall(after[0])} if after else {}
+    return Record(place, {**later, **fields})
 
 
 def _whole(record: Record, key: str, default: int | None) -> int:

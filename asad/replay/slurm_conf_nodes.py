@@ -1,7 +1,7 @@
 """slurm.conf as Slurm reads it: lines, includes, and the nodes that its NodeName lines describe.
 
 What the manual leaves open is as slurmctld does it: how lines go on, what CPUs are reset to, what is kept for the
-system, and whether memory is something that jobs wait for.
+system, which nodes no job can use, and whether memory is something that jobs wait for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from asad.errors import MachineError
 from asad.model import Machine
 from asad.replay.described_nodes import (
     NO_NODE,
+    UNFILLED,
     WAYS,
     DescribedNodes,
     Memory,
@@ -28,58 +29,45 @@ from asad.replay.described_nodes import (
     split_names,
 )
 from asad.replay.readers.accounting_log import quoted
+from asad.replay.scheduled_memory import memory_counts
+from asad.replay.slurm_conf_lines import (
+    KEY,
+    OF_A_NODE,
+    SETTINGS,
+    SIZES,
+    Line,
+    logical_lines,
+    loose_pairs,
+    outside_quotes,
+    pairs,
+    whole,
+)
+from asad.replay.slurm_conf_partitions import (
+    NodeLists,
+    forgive_missing,
+    leave_out_of_no_partition,
+    partitions_of,
+    sharing_notes,
+)
 
 DEEPEST_INCLUDE = 8
 MOST_INCLUDED = 1000
 
-_COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)#.*")
-_GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*(\\)\s*$")
-_PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*[-*+/]?=\s*(?:"([^"]*)"|(\S+))(?=\s|$)')
-_LOOSE_PAIR = re.compile(r'(?<!\S)([A-Za-z0-9_.]++)\s*+[-*+/]?=\s*+(?:"([^"]*)"|(\S++))(?=\s|$)')
-"""Found anywhere in a line, in time that grows as its length."""
-_KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-*+/]?=")
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*(.*)", re.IGNORECASE)
 _NODES_LATER = re.compile(r"\snodename\s*=", re.IGNORECASE)
-
-SETTINGS = frozenset({"clustername", "selecttype", "selecttypeparameters", "maxnodecount"})
-"""What of the rest of the file has a meaning for its nodes."""
-SIZES = frozenset(
-    {
-        "cpus",
-        "procs",
-        "boards",
-        "sockets",
-        "socketsperboard",
-        "corespersocket",
-        "threadspercore",
-        "realmemory",
-    }
+_OLD_SLURMD = re.compile(
+    r"\s*ClusterName=(?:\(null\)\s+(?=NodeName=)|\S+\s+(?=NodeName=\S+ CPUs=\d+ (?:Procs=\d+ )?(?:Boards|Sockets)=\d))"
 )
-OF_A_NODE = SIZES | {
-    "corespeccount",
-    "cpuspeclist",
-    "memspeclimit",
-    "nodehostname",
-    "nodeaddr",
-    "tmpdisk",
-    "weight",
-}
-"""Keys that stand on NodeName lines alone."""
-ALONE = SETTINGS | {"nodename", "partitionname", "downnodes", "nodeset"}
-"""Keys that begin a line, and stand nowhere else."""
+"""What `slurmd -C` of old versions prints before its node."""
+_OF_TEMPLATE = ("{", "<%", "%")
+"""How lines begin that only a template has."""
+
 OF_A_RECORD = frozenset(
     {"arch", "os", "cpualloc", "cpuefctv", "cputot", "cpuload", "allocmem", "freemem", "cfgtres"}
 )
 """Keys of `scontrol show node` that slurm.conf does not have."""
 OF_GRES = frozenset({"name", "file", "cores", "autodetect", "links", "multiplefiles"})
 """Keys of gres.conf, which has lines that begin with NodeName."""
-
-
-class Line(NamedTuple):
-    """A line, continued ones joined."""
-
-    place: str
-    text: str
 
 
 @dataclass(slots=True)
@@ -92,8 +80,16 @@ class _Conf:
     settings: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     """Of NodeName=DEFAULT lines so far."""
+    features: dict[str, set[str]] = field(default_factory=dict)
+    """By feature, the nodes that have it."""
+    sizeless: list[tuple[str, str]] = field(default_factory=list)
+    """Nodes of which no CPUs are given, with their places."""
     partitions: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    down_lists: list[str] = field(default_factory=list)
+    """Places and settings of PartitionName lines."""
+    node_sets: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """The same of NodeSet lines."""
+    down_lists: list[tuple[str, str]] = field(default_factory=list)
+    """Nodes that are down, with their places."""
     missing: list[str] = field(default_factory=list)
     """Included files that are not there, with their places."""
     elsewhere: list[str] = field(default_factory=list)
@@ -106,41 +102,31 @@ class _Conf:
 def from_slurm_conf(path: Path, read: Callable[[Path], str]) -> Machine:
     """The nodes of a slurm.conf; `read` gives the text of a file. Raises MachineError, which names file and line."""
     conf = _Conf(path, read, DescribedNodes(str(path)))
-    for line in _lines(conf, path, read(path), 0):
+    for line in _lines(conf, path, read(path), ()):
         _take(conf, line)
-    if not conf.found.names:
-        raise MachineError(f"{path}: {_instead(conf)}; give {WAYS}")
-    _forgive_missing(conf)
-    _count_down(conf)
-    counts, why = _memory_counts(conf)
-    notes = list(_notes(conf))
-    return conf.found.machine("its NodeName lines", memory_counts=counts, notes=(*notes, *why))
+    found = conf.found
+    if not found.nodes:
+        raise MachineError(f"{_instead(conf)}; give {WAYS}")
+    _refuse_reported_sizes(conf)
+    partitions = partitions_of(conf.partitions)
+    lists = NodeLists(conf.node_sets, conf.features)
+    if conf.missing:
+        forgive_missing(found, conf.missing[0], partitions, lists)
+    leave_out_of_no_partition(found, partitions, lists)
+    for place, text in conf.down_lists:
+        names = lists.names(place, text)
+        found.down.update(found.nodes if names is None else names)
+    counts, why = memory_counts(found, conf.settings, partitions)
+    notes = (*_notes(conf), *sharing_notes(partitions), *why)
+    return found.machine("its NodeName lines", memory_counts=counts, notes=notes)
 
 
 # --------------------------------------------------------------------------------------------------------- lines
 
 
-def logical_lines(path: str, text: str) -> Iterator[Line]:
-    """Lines without comments, those that end with a backslash joined to the next: nothing takes its place."""
-    joined, start = "", 0
-    for number, raw in enumerate([*text.split("\n"), ""], 1):
-        start = start or number
-        line = _COMMENT.sub(r"\1", raw)
-        if goes_on := _GOES_ON.search(line):
-            joined += line[: goes_on.start(1)]
-            continue
-        whole = re.sub(r"\\(.?)", r"\1", joined + line).rstrip()
-        if whole:
-            yield Line(f"{path}:{start}", whole)
-        joined, start = "", 0
-
-
-def _lines(conf: _Conf, path: Path, text: str, depth: int) -> Iterator[Line]:
-    """The same, included files in the place of the lines that name them."""
-    if depth > DEEPEST_INCLUDE:
-        raise MachineError(
-            f"{path}: Include goes deeper than {DEEPEST_INCLUDE} files; does a file include itself?"
-        )
+def _lines(conf: _Conf, path: Path, text: str, by: tuple[Path, ...]) -> Iterator[Line]:
+    """Lines of a file, included ones in the place of the lines that name them; `by` are the files that include it."""
+    by = (*by, path.resolve())
     for line in logical_lines(str(path), text):
         match = _INCLUDE.fullmatch(line.text)
         if not match:
@@ -152,8 +138,13 @@ def _lines(conf: _Conf, path: Path, text: str, depth: int) -> Iterator[Line]:
                 f"{line.place}: more than {MOST_INCLUDED} files are included; correct the Include lines"
             )
         included = _included(conf, line.place, path, match[1].strip("\"'"))
-        if included is not None:
-            yield from _lines(conf, included, conf.read(included), depth + 1)
+        if included is None:
+            continue
+        if included.resolve() in by:
+            raise MachineError(f"{line.place}: Include {quoted(match[1])} includes itself; remove the line")
+        if len(by) > DEEPEST_INCLUDE:
+            raise MachineError(f"{line.place}: Include goes deeper than {DEEPEST_INCLUDE} files; join some")
+        yield from _lines(conf, included, conf.read(included), by)
 
 
 def _included(conf: _Conf, place: str, by: Path, name: str) -> Path | None:
@@ -193,7 +184,9 @@ def _included(conf: _Conf, place: str, by: Path, name: str) -> Path | None:
 
 def _take(conf: _Conf, line: Line) -> None:
     """Take in a line that is no Include."""
-    match = _KEY.match(line.text)
+    if old := _OLD_SLURMD.match(line.text):
+        line = Line(line.place, line.text[old.end() :])
+    match = KEY.match(line.text)
     key = match[1].lower() if match else ""
     if key == "nodename":
         _take_nodes(conf, line.place, pairs(line))
@@ -202,57 +195,22 @@ def _take(conf: _Conf, line: Line) -> None:
             f"{line.place}: {quoted(line.text)} is of a node, and begins a line; end the line before it with a "
             r"backslash, or give the JSON of `scontrol show nodes --json`"
         )
-    elif key in ("partitionname", "downnodes"):
-        settings = dict(_loose_pairs(line.text))
-        if key == "partitionname":
-            conf.partitions.append((line.place, settings))
-        elif settings.get("state", "down").lower().startswith(("down", "drain", "fail")):
-            conf.down_lists.append(settings.get("downnodes", ""))
+    elif key == "partitionname":
+        conf.partitions.append((line.place, dict(loose_pairs(line.text))))
+    elif key == "nodeset":
+        conf.node_sets.append((line.place, dict(loose_pairs(line.text))))
+    elif key == "downnodes":
+        settings = dict(loose_pairs(line.text))
+        if settings.get("state", "down").lower().startswith(("down", "drain", "fail")):
+            conf.down_lists.append((line.place, settings.get("downnodes", "")))
     elif key in SETTINGS:
-        conf.settings.update((name, value) for name, value in _loose_pairs(line.text) if name in SETTINGS)
+        conf.settings.update((name, value) for name, value in loose_pairs(line.text) if name in SETTINGS)
+    elif line.text.lstrip().startswith(_OF_TEMPLATE):
+        raise MachineError(f"{line.place}: {UNFILLED.format(quoted(line.text))}")
     else:
         conf.other_keys.add(key or line.text.split(maxsplit=1)[0].lower()[:40])
-    if key not in ("nodename", "switchname", "name") and _NODES_LATER.search(_outside_quotes(line.text)):
+    if key not in ("nodename", "switchname", "name") and _NODES_LATER.search(outside_quotes(line.text)):
         raise MachineError(f"{line.place}: NodeName stands behind another setting; begin a line with it")
-
-
-def pairs(line: Line) -> dict[str, str]:
-    """`Key=value` pairs of a line: keys in lower case, quotes taken off, of equal ones the last.
-
-    Raises MachineError.
-    """
-    found: dict[str, str] = {}
-    position = 0
-    while position < len(line.text):
-        match = _PAIR.match(line.text, position)
-        if not match:
-            raise MachineError(
-                f"{line.place}: {quoted(line.text[position:].strip())} is no Key=value; close quotes, write values "
-                "without blanks"
-            )
-        value = match[2] if match[3] is None else match[3]
-        if match[3] is not None and (taken := _KEY.match(value)) and taken[1].lower() in OF_A_NODE:
-            raise MachineError(
-                f"{line.place}: {match[1]}= has no value, so Slurm takes {quoted(value)} for it; give one, or remove it"
-            )
-        key = match[1].lower()
-        if found and key in ALONE:
-            raise MachineError(
-                f"{line.place}: {match[1]}= stands behind another setting; begin a line with it"
-            )
-        found[key] = value
-        position = match.end()
-    return found
-
-
-def _loose_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The same of a line of which only some pairs matter: what is none is passed over."""
-    for match in _LOOSE_PAIR.finditer(text):
-        yield match[1].lower(), match[2] if match[3] is None else match[3]
-
-
-def _outside_quotes(text: str) -> str:
-    return re.sub(r'"[^"]*"', '""', text)
 
 
 # -------------------------------------------------------------------------------------------------------- nodes
@@ -274,10 +232,14 @@ def _take_nodes(conf: _Conf, place: str, settings: dict[str, str]) -> None:
     if name.upper() == "ALL":
         raise MachineError(f"{place}: NodeName=ALL is refused by Slurm; name the nodes, like n[1-4]")
     own, settings = settings.keys(), {**conf.defaults, **settings}
+    if own & {"feature", "features"}:
+        settings = {
+            key: value for key, value in settings.items() if key in own or not key.startswith("feature")
+        }
     names: list[str] = []
     for part in split_names(name):
-        if not may_be_nodes(part) or (part.lower() in NO_NODE and not SIZES & own):
-            found.placeholders.append(part)
+        if part.lower() in NO_NODE and not (SIZES & own and may_be_nodes(part)):
+            found.placeholders.setdefault(part, place)
         else:
             names += names_in(place, part)
     if not names:
@@ -289,7 +251,10 @@ def _take_nodes(conf: _Conf, place: str, settings: dict[str, str]) -> None:
             found.claim(place, one)
         return
     if state.startswith(("DOWN", "DRAIN", "FAIL")):
-        conf.down_lists += names
+        found.down.update(names)
+    for feature in settings.get("features", settings.get("feature", "")).split(","):
+        if feature.strip():
+            conf.features.setdefault(feature.strip(), set()).update(names)
     size = _size(conf, place, settings, names)
     found.add(place, names, size.cpus, size.kept, size.memory)
 
@@ -304,7 +269,7 @@ def _size(conf: _Conf, place: str, settings: Mapping[str, str], names: list[str]
     """What Slurm makes of the sizes that a NodeName line gives."""
 
     def given(key: str, default: int) -> int:
-        return _whole(place, settings, key, default)
+        return whole(place, settings, key, default)
 
     found = conf.found
     cores, threads = max(given("corespersocket", 1), 1), max(given("threadspercore", 1), 1)
@@ -319,18 +284,19 @@ def _size(conf: _Conf, place: str, settings: Mapping[str, str], names: list[str]
         sockets = cpus // (cores * threads)
     else:
         sockets = boards
-    whole = sockets * cores * threads
+    threads_of_all = sockets * cores * threads
     if not stated:
         if not (SIZES - {"realmemory"}) & settings.keys():
             found.assume("no CPUs are given of some nodes, so Slurm counts one each", names)
-        cpus = whole
-    elif cpus not in (sockets, sockets * cores, whole):
+            conf.sizeless.append((place, names[0]))
+        cpus = threads_of_all
+    elif cpus not in (sockets, sockets * cores, threads_of_all):
         found.assume(
             f"{place}: CPUs={cpus} are neither the sockets, nor the cores, nor the threads of a node, so Slurm counts "
-            f"{whole}",
+            f"{threads_of_all}",
             names,
         )
-        cpus = whole
+        cpus = threads_of_all
     count, spec_list = given("corespeccount", 0), None
     if "cpuspeclist" in settings:
         spec_list = cpu_numbers(settings["cpuspeclist"], cpus)
@@ -343,110 +309,17 @@ def _size(conf: _Conf, place: str, settings: Mapping[str, str], names: list[str]
     return _Size(cpus, kept, memory_of(real, given("memspeclimit", 0)))
 
 
-def _whole(place: str, settings: Mapping[str, str], key: str, default: int) -> int:
-    text = settings.get(key)
-    if text is None:
-        return default
-    if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
-        raise MachineError(f"{place}: {key}={quoted(text)} is not a number; write a whole number")
-    return int(text)
-
-
 # --------------------------------------------------------------------------------------------- of the whole file
 
 
-def _memory_counts(conf: _Conf) -> tuple[bool, list[str]]:
-    """Do jobs wait for memory there, and what is to be noted of it?
-
-    With `_Memory` in SelectTypeParameters they do. Without the parameter, they do where single cores are allocated
-    (cons_tres, cons_res) and do not where whole nodes are (linear). A partition may have it otherwise.
-    """
-    plugin = conf.settings.get("selecttype", "").lower().removeprefix("select/")
-    stated = conf.settings.get("selecttypeparameters", "")
-    words = {word.strip().lower() for word in stated.split(",")} - {"", "none"}
-    by_partition = _partition_memory(conf, words, plugin)
-    if words:
-        counts, why = any(map(_is_memory, words)), f"SelectTypeParameters={stated[:100]}"
-    elif plugin:
-        counts = plugin in ("cons_tres", "cons_res")
-        why = f"SelectType={conf.settings['selecttype'][:100]}"
-    else:
-        counts, why = True, ""
-    if by_partition and len(set(by_partition.values())) == 1 and len(by_partition) == len(_named(conf)):
-        counts, why = next(iter(by_partition.values())), "SelectTypeParameters of its partitions"
-    elif other := [name for name, one in by_partition.items() if one != counts]:
-        holds = "is" if counts else "is not"
-        return counts, [
-            f"partitions differ in whether memory is scheduled ({shown_names(other)}): here it {holds}, for all"
-        ]
-    if not counts:
-        return False, [f"memory is not scheduled there ({_shown(why)}): no job waits for it"]
-    if not why and any(size == size for size in conf.found.memory_bytes):
-        return True, [
-            f"{conf.found.path} does not say whether memory is scheduled (SelectType, SelectTypeParameters): jobs wait "
-            "for it, as is usual since Slurm 23.11"
-        ]
-    return True, []
-
-
-def _is_memory(word: str) -> bool:
-    return word == "cr_memory" or word.endswith("_memory")
-
-
-def _named(conf: _Conf) -> list[str]:
-    names = [settings.get("partitionname", "") for _, settings in conf.partitions]
-    return [name for name in names if name.upper() != "DEFAULT"]
-
-
-def _partition_memory(conf: _Conf, words: set[str], plugin: str) -> dict[str, bool]:
-    """By partition that says so itself (not by its DEFAULT), whether memory is scheduled there.
-
-    Slurm applies it where cores or sockets are allocated.
-    """
-    by_cores = plugin != "linear" and (
-        not words or any(word.removesuffix("_memory") in ("cr_core", "cr_socket") for word in words)
-    )
-    found: dict[str, bool] = {}
-    for _, settings in conf.partitions:
-        stated = settings.get("selecttypeparameters", "").lower()
-        name = settings.get("partitionname", "")
-        if by_cores and stated.startswith(("cr_core", "cr_socket")) and name.upper() != "DEFAULT":
-            found[name] = stated.startswith(("cr_core_memory", "cr_socket_memory"))
-    return found
-
-
-def _forgive_missing(conf: _Conf) -> None:
-    """A file that is missing may only concern others: if every node of every partition is described.
-
-    Raises MachineError else.
-    """
-    if not conf.missing:
-        return
-    listed = 0
-    for place, settings in conf.partitions:
-        for part in split_names(settings.get("nodes", "")):
-            if part.upper() == "ALL" or not may_be_nodes(part) or part.lower() in NO_NODE:
-                continue
-            names = names_in(place, part)
-            listed += len(names)
-            if unknown := [name for name in names if name not in conf.found.place_of]:
-                raise MachineError(
-                    f"{conf.missing[0]}, and {shown_names(unknown)} of a partition are not described; correct the path"
-                )
-    if not listed:
+def _refuse_reported_sizes(conf: _Conf) -> None:
+    """Raise MachineError where sizes are what nodes report of themselves, and the file has none."""
+    if conf.settings.get("fastschedule") == "0" and conf.sizeless:
+        place, name = conf.sizeless[0]
         raise MachineError(
-            f"{conf.missing[0]}, and it may describe nodes; correct the path, or remove the line from a copy"
+            f"{place}: node {quoted(name)} has no CPUs here, since with FastSchedule=0 nodes report their sizes; give "
+            "the output of `scontrol show node`"
         )
-
-
-def _count_down(conf: _Conf) -> None:
-    """How many of the nodes are down by what the file says."""
-    down: set[str] = set()
-    for text in conf.down_lists:
-        for part in split_names(text):
-            if may_be_nodes(part):
-                down.update(names_in(str(conf.main), part))
-    conf.found.down = len(down.intersection(conf.found.names))
 
 
 def _notes(conf: _Conf) -> Iterator[str]:
@@ -454,16 +327,14 @@ def _notes(conf: _Conf) -> Iterator[str]:
         yield f"{missing}: it describes no node of the partitions, so it is left out"
     for file in conf.elsewhere:
         yield f"{file}: it stands beside {conf.main.name}"
+    if conf.settings.get("fastschedule") == "0":
+        yield "FastSchedule=0: nodes count with the sizes of the file, though there they count with what they report"
     most = conf.settings.get("maxnodecount", "")
-    if most.isascii() and most.isdecimal() and 0 < len(most) <= 9 and int(most) > len(conf.found.names):
+    if most.isascii() and most.isdecimal() and 0 < len(most) <= 9 and int(most) > len(conf.found.nodes):
         yield (
             f"{conf.found.path} allows for dynamic nodes (MaxNodeCount={int(most)}), which it does not describe: give "
             "the JSON of `scontrol show nodes --json` for those that are there"
         )
-
-
-def _shown(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 INSTEAD = (
@@ -472,7 +343,25 @@ INSTEAD = (
         "this is topology.conf: it says how nodes are connected, not what they are",
     ),
     (
-        {"cgroupplugin", "cgroupautomount", "cgroupmountpoint", "constraincores", "constrainramspace"},
+        {
+            *("cgroupplugin", "cgroupautomount", "cgroupmountpoint", "cgroupreleaseagentdir", "taskaffinity"),
+            *(
+                "constraincores",
+                "constraindevices",
+                "constrainramspace",
+                "constrainswapspace",
+                "constrainkmemspace",
+            ),
+            *(
+                "allowedramspace",
+                "allowedswapspace",
+                "allowedkmemspace",
+                "allowedcores",
+                "alloweddevicesfile",
+            ),
+            *("maxrampercent", "maxswappercent", "minramspace", "memoryswappiness"),
+            *("ignoresystemd", "ignoresystemdonfailure", "enablecontrollers", "systemdtimeout"),
+        },
         "this is cgroup.conf",
     ),
     ({"dbdhost", "dbdaddr", "storagehost"}, "this is slurmdbd.conf"),
@@ -482,16 +371,19 @@ INSTEAD = (
 
 
 def _instead(conf: _Conf) -> str:
-    """Why there is no node, in words."""
+    """Where there is no node, and why, in words."""
+    path, found, nothing = conf.main, conf.found, "no NodeName line describes a node"
     for keys, what in INSTEAD:
         if keys & conf.other_keys:
-            return what
+            return f"{path}: {what}"
     if conf.missing:
-        return f"no NodeName line describes a node, and a file is missing ({conf.missing[0]})"
-    if conf.found.future:
-        return f"all of its {conf.found.future} nodes have State=FUTURE"
-    if conf.found.placeholders:
-        return f"no NodeName line describes a node but {shown_names(conf.found.placeholders)}"
-    if "maxnodecount" in conf.settings or "nodeset" in conf.other_keys:
-        return "no NodeName line describes a node: its nodes are dynamic"
-    return "no NodeName line describes a node"
+        return f"{path}: {nothing}, and a file is missing ({conf.missing[0]})"
+    if why := found.instead():
+        return f"{path}: {why}"
+    if found.placeholders:
+        return f"{next(iter(found.placeholders.values()))}: {nothing} but {shown_names(list(found.placeholders))}"
+    if "maxnodecount" in conf.settings or conf.node_sets:
+        return f"{path}: {nothing}: its nodes are dynamic"
+    if not (conf.other_keys or conf.settings or conf.partitions):
+        return f"{path}: it has nothing but comments"
+    return f"{path}: {nothing}"

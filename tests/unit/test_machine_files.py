@@ -93,7 +93,8 @@ def test_memory_that_nobody_configured_is_not_known(tmp_path: Path) -> None:
             "cputot of node 'n2' 'x' is not a number",
         ),
         (record("n1") + "NodeName=n2 Arch=x86_64\n", "cputot of node 'n2' is missing"),
-        (record("n1", state="FUTURE"), "no record describes a node"),
+        (record("n1", state="FUTURE"), "all of its 1 nodes have State=FUTURE"),
+        (record("n/a"), "no record describes a node"),
         (
             "NodeName=n1 Arch=x86_64 CoresPerSocket=16\nNodeName=n2 Arch=x86_64 CoresPerSocket=16\n",
             "arch is of",
@@ -104,6 +105,55 @@ def test_records_that_cannot_be_read(tmp_path: Path, text: str, problem: str) ->
     with pytest.raises(MachineError) as caught:
         machine_of(tmp_path, text)
     assert problem in str(caught.value)
+
+
+TEXT = (
+    "   Reason=broken, set MemSpecLimit=60000 CPUEfctv=2 later, see NodeName=n7 CPUTot=9 [root@2024-01-01T00:00:00]\n"
+    "   Comment=CoreSpecCount=4 Partitions=x State=FUTURE MemSpecLimit=60000\n"
+    "NodeName=n8 was there before\n"
+    "   Extra=NodeName=n9 CPUTot=7\n"
+)
+
+
+@pytest.mark.parametrize("shape", [str, one_line, lambda text: " ".join(text.split())])
+def test_text_of_anybody_is_no_field(tmp_path: Path, shape: Any) -> None:
+    records = [
+        record(name).replace("   Comment=CPUTot=3 Sockets=9\n\n", TEXT + "\n") for name in ("n1", "n2")
+    ]
+    machine = machine_of(tmp_path, shape("".join(records)))
+    assert cores_of(machine) == {"n1": 64, "n2": 64}
+    assert machine.memory_bytes.tolist() == [515317 * MIB] * 2
+
+
+def test_fields_may_stand_behind_the_name_of_the_system(tmp_path: Path) -> None:
+    text = (
+        "NodeName=n1 Arch=x86_64 CoresPerSocket=8\n   CPUAlloc=0 CPUErr=0 CPUTot=16 CPULoad=0.01 Features=(null)\n"
+        "   OS=Linux RealMemory=64000 AllocMem=0 FreeMem=100 Sockets=2 Boards=1\n"
+        "   CoreSpecCount=2 MemSpecLimit=4000\n   State=DOWN* ThreadsPerCore=1\n"
+        "   Reason=CPUTot=4 NodeName=x\n"
+    )
+    machine = machine_of(tmp_path, text)
+    assert cores_of(machine) == {"n1": 14}
+    assert machine.memory_bytes.tolist() == [60000 * MIB]
+
+
+def test_records_in_one_line_are_all_read(tmp_path: Path) -> None:
+    text = "NodeName=n1 CPUAlloc=0 CPUTot=16 RealMemory=64000 NodeName=n2 CPUTot=8 RealMemory=32000\n"
+    assert cores_of(machine_of(tmp_path, text)) == {"n1": 16, "n2": 8}
+    with pytest.raises(MachineError, match="node 'n1' is also described"):
+        machine_of(tmp_path, text.replace("n2", "n1"))
+
+
+def test_records_of_nodes_that_are_down_or_in_no_partition(tmp_path: Path) -> None:
+    states = ("DOWN*", "IDLE+DRAIN", "IDLE+CLOUD+POWERED_DOWN", "IDLE~", "MIXED+FAIL")
+    text = "".join(
+        record(f"n{number}", more="   Partitions=b \n", state=state) for number, state in enumerate(states)
+    )
+    machine = machine_of(tmp_path, text + record("login1") + record("login2"))
+    assert sorted(machine.node_names) == ["n0", "n1", "n2", "n3", "n4"]
+    assert any(note.startswith("3 nodes are down") for note in machine.notes)
+    assert any("2 nodes are in no partition" in note and "(login1, login2)" in note for note in machine.notes)
+    assert cores_of(machine_of(tmp_path, record("login1") + record("login2"))) == {"login1": 64, "login2": 64}
 
 
 def test_what_slurmd_prints_of_its_node(tmp_path: Path) -> None:
@@ -156,6 +206,46 @@ def test_json_knows_what_is_kept_for_the_system(
     assert np.isnan(found) if memory_mib is None else found == memory_mib
 
 
+def test_json_of_nodes_that_are_down_or_in_no_partition(tmp_path: Path) -> None:
+    states: list[Any] = [
+        ["DOWN", "NOT_RESPONDING"],
+        "drained",
+        ["IDLE", "DRAIN"],
+        ["IDLE", "POWERED_DOWN"],
+        "idle",
+    ]
+    nodes = [
+        {"name": f"n{number}", "cpus": 4, "state": state, "partitions": ["b"]}
+        for number, state in enumerate(states)
+    ]
+    login = {"name": "login1", "cpus": 64, "state": ["IDLE"], "partitions": []}
+    machine = machine_of(tmp_path, {"nodes": [*nodes, login]})
+    assert machine.node_names == ("n0", "n1", "n2", "n3", "n4")
+    assert any(note.startswith("3 nodes are down") for note in machine.notes)
+    assert any("1 nodes are in no partition" in note and "(login1)" in note for note in machine.notes)
+    assert cores_of(machine_of(tmp_path, {"nodes": [login]})) == {"login1": 64}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"nodes": [NODE1]}\n{"nodes": [NODE2]}\n',
+        '{"nodes": [NODE1]}{"nodes": [NODE2]}',
+        "NODE1\nNODE2\n",
+        "[NODE1, NODE2]",
+        'slurm_load_node: warning: retry\n{"nodes": [NODE1, NODE2]}',
+    ],
+)
+def test_documents_that_are_joined_or_taken_apart(tmp_path: Path, text: str) -> None:
+    for number in (1, 2):
+        text = text.replace(f"NODE{number}", json.dumps({"name": f"n{number}", "cpus": number}))
+    machine = machine_of(tmp_path, text)
+    assert cores_of(machine) == {"n1": 1, "n2": 2}
+    assert any("1 lines before its JSON are passed over" in note for note in machine.notes) is (
+        "warning" in text
+    )
+
+
 def test_nodes_of_the_future_are_left_out_of_json(tmp_path: Path) -> None:
     nodes = [
         {"name": f"n{number}", "cpus": 4, "real_memory": 2048, "state": state}
@@ -193,18 +283,44 @@ def test_groups_of_nodes_with_parts_for_the_system_and_the_future(tmp_path: Path
     assert "1 nodes with State=FUTURE" in machine.origin
 
 
+def test_a_placeholder_among_groups_of_nodes(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, {"sinfo": [group(["n/a"], 1, 1), group(["n1"], 8, 8)]})
+    assert cores_of(machine) == {"n1": 8}
+    assert any("'n/a'" in note and "stands for no node" in note for note in machine.notes)
+
+
+def test_what_groups_of_nodes_do_not_say_is_noted(tmp_path: Path) -> None:
+    force = {"name": "b", "maximums": {"oversubscribe": {"jobs": 4, "flags": ["force"]}}}
+    plain = machine_of(tmp_path, {"sinfo": [group(["n1"], 8, 8, partition=force, node={"state": ["DOWN"]})]})
+    assert any("does not say what nodes keep for the system" in note for note in plain.notes)
+    assert any("OverSubscribe=FORCE (b)" in note for note in plain.notes)
+    assert any(note.startswith("1 nodes are down") for note in plain.notes)
+    spec = machine_of(tmp_path, {"sinfo": [group(["n1"], 8, 8, resource_spec={"cpus": "0", "memory": 24})]})
+    assert not any("does not say what nodes keep" in note for note in spec.notes)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         ("{", "machine:1: column"),
         ('{"nodes": [{"name": "a", "cpus": NaN}]}', "is not JSON"),
-        ('{"nodes": [{}]}', "lacks or garbles"),
+        ('{"nodes": [{}]}', "nodes[0] lacks 'name'"),
+        ('{"nodes": [{"name": "a"}]}', "nodes[0]: node 'a' lacks 'cpus'"),
+        ('{"nodes": [null]}', "nodes[0] is garbled"),
+        (
+            '{"nodes": [{"name": "a", "cpus": 1}, {"name": "a", "cpus": 1}]}',
+            "nodes[1]: node 'a' is also described",
+        ),
+        ('{"sinfo": [{"nodes": {"total": 2}}]}', "sinfo[0] lacks 'cpus'"),
+        ('{"nodes": []} {"nodes": [{"name": "a"}]}', "document 2, nodes[0]: node 'a' lacks 'cpus'"),
+        ('{"nodes": []}\n{"nodes":', "is not JSON"),
+        ("[null]", "no list `nodes` or `sinfo`"),
         ('{"nodes": []}', "lists no nodes"),
         ('{"a": 1}', "no list `nodes` or `sinfo`"),
         ("[1, 2]", "no list `nodes` or `sinfo`"),
-        ('{"sinfo": [3]}', "lacks or garbles"),
-        ('{"nodes": [{"name": 1, "cpus": "x"}]}', "lacks or garbles"),
-        ('{"nodes": [{"name": "a", "cpus": -4, "real_memory": 5}]}', "lacks or garbles"),
+        ('{"sinfo": [3]}', "sinfo[0] is garbled"),
+        ('{"nodes": [{"name": 1, "cpus": "x"}]}', "nodes[0] is garbled ('cpus is x')"),
+        ('{"nodes": [{"name": "a", "cpus": -4, "real_memory": 5}]}', "node 'a' is garbled ('cpus is -4')"),
         ('{"nodes": [{"name": "a", "cpus": 0, "real_memory": 5}]}', "has no CPUs"),
         ('{"partitions": []}', "it lists partitions"),
         ('{"jobs": []}', "it lists jobs (squeue or sacct): that is a log"),
@@ -244,6 +360,27 @@ def test_json_that_describes_no_machine(tmp_path: Path, content: str, problem: s
         ("HOST_NAME STATUS JL/U MAX\nh ok - 4\n", "LSF"),
         ("HOSTNAME                ARCH         NCPU\n", "Grid Engine"),
         ("nodes:\n- name: n1\n  cpus: 4\n", "YAML"),
+        ("- name: n1\n  cpus: 4\n", "YAML"),
+        ("slurm_nodes:\n  - name: n1\n", "YAML"),
+        (
+            "Tue Jan  2 10:00:00 2024\nNODELIST   NODES PARTITION STATE CPUS S:C:T MEMORY\n",
+            "a table of sinfo",
+        ),
+        ("Di 02 Jan 2024 10:00:00 CET\nPARTITION AVAIL TIMELIMIT\n", "a table of sinfo"),
+        ("CPUS,MEMORY,NODELIST\n16,64000,n1\n", "a table of sinfo"),
+        ("STATE CPUS HOSTNAMES\nidle 16 n1\n", "a table of sinfo"),
+        ("USER JOBID NODELIST(REASON)\na 1 n1\n", "a list of jobs"),
+        ("# cgroups\nConstrainDevices=yes\n", "cgroup.conf"),
+        ("AllowedRAMSpace=90\n", "cgroup.conf"),
+        ("; Version: 2.2\n; MaxNodes: 2\n", "SWF"),
+        (" 1 0 0 10 1 -1 -1 1 -1 -1 1 1 1 1 1 -1 -1 -1\n", "SWF"),
+        ("ReservationName=r StartTime=2024-01-01T00:00:00\n   Nodes=n1\n", "scontrol show reservation"),
+        ("[compute]\nn1 ansible_host=10.0.0.1\n", "machine:1: this is INI or TOML"),
+        ("# hosts\n[[nodes]]\nname = 1\n", "machine:2: this is TOML"),
+        ('<?xml version="1.0"?><Data/>\n', "XML"),
+        ("node,cpus,memory\nn1,4,8000\n", "CSV"),
+        ("", "it is empty"),
+        (" \n\n", "it is empty"),
         (b"\x1f\x8b\x08\x00", "its gzip data are broken"),
         (b"\xfd7zXZ\x00", "its xz data are broken"),
         (b"\x28\xb5\x2f\xfd", "zstd"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_slurm_conf_as_slurm_reads_it(tmp_path: Path) -> None:
         'NodeName=one,two Boards=2 SocketsPerBoard=1 CoresPerSocket=4 RealMemory=4096 Reason="don\'t"\n'
         "NodeName=later[1-9] CPUs=4 State=FUTURE\n"
         "Include more.conf\n"
-        "PartitionName=batch Nodes=n[1-3]\n",
+        "PartitionName=batch Nodes=n[1-3],n05,one,two,gpu1\n",
     )
     machine = read_machine(path)
     assert cores_of(machine) == {"n1": 32, "n2": 32, "n3": 32, "n05": 32, "one": 16, "two": 16, "gpu1": 16}
@@ -131,15 +132,20 @@ def test_thousands_of_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no NodeName line"),
+        ("", "it is empty"),
+        ("\n# a comment\n", "it has nothing but comments"),
+        ("ClusterName=c\n", "no NodeName line"),
         ("NodeName=n[1- CPUs=2\n", "slurm.conf:1"),
         ("NodeName=n[1-2]]x CPUs=2\n", "slurm.conf:1"),
         ("\nNodeName=n1 CPUs=two\n", "slurm.conf:2: cpus='two' is not a number"),
         ("NodeName=n1 RealMemory=4G\n", "realmemory='4G' is not a number"),
         ("NodeName=n1 CPUs=2\nNodeName=n[1-2] CPUs=2\n", "slurm.conf:2: node 'n1' is also described at"),
         ("NodeName=n1 State=FUTURE\nNodeName=n1 CPUs=2\n", "also described"),
-        ("NodeName=n[1-9] CPUs=999999999\n", "too many"),
-        ("NodeName=n1 CPUs=1 CoreSpecCount=1\n", "keeps all of its 1 CPUs"),
+        ("NodeName=n[1-99999] CPUs=65535\n", "too many"),
+        (
+            "NodeName=n1 CPUs=1 CoreSpecCount=1\n",
+            "no node is left: 1 nodes keep all of their CPUs for the system (n1)",
+        ),
         ('NodeName=n1 Reason="open CPUs=2 x\n', "close quotes"),
         ("NodeName=n1,\\\n  n2 CPUs=2\n", "slurm.conf:1: 'n2 CPUs=2' is no Key=value"),
         ("NodeName=n1 CPUs=\n", "is no Key=value"),
@@ -153,7 +159,7 @@ def test_thousands_of_nodes(tmp_path: Path) -> None:
         ("NodeName=n1 CPUs=2 SelectTypeParameters=CR_Core\n", "SelectTypeParameters= stands behind"),
         ("NodeName=ALL CPUs=2\n", "NodeName=ALL is refused"),
         ("NodeName=later[1-9] CPUs=4 State=FUTURE\n", "all of its 9 nodes have State=FUTURE"),
-        ("NodeName=n/a\n", "no NodeName line describes a node but 'n/a'"),
+        ("\nNodeName=n/a\n", "slurm.conf:2: no NodeName line describes a node but 'n/a'"),
         ("MaxNodeCount=10\nNodeSet=ns1 Feature=f\n", "its nodes are dynamic"),
         ("NodeName=n1 Arch=x86_64 CoresPerSocket=16\n", "arch is of `scontrol show node`"),
         ("NodeName=n[1-4] Name=gpu File=/dev/nvidia0\n", "gres.conf"),
@@ -211,7 +217,7 @@ def test_an_absolute_include_is_looked_for_beside_a_copy(tmp_path: Path) -> None
             "NodeName=n1 CPUs=1\nInclude gone.conf\nPartitionName=p Nodes=n[1-4]\n",
             r"slurm\.conf:2: there is no file .* n2, n3, n4 of a partition are not described",
         ),
-        ("Include slurm.conf\n", "include itself"),
+        ("\nInclude slurm.conf\n", r"slurm\.conf:2: Include 'slurm\.conf' includes itself"),
         ("Include folder\n", "no file that can be included"),
     ],
 )
@@ -241,7 +247,7 @@ def test_includes_of_includes_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["n/a", "none", "NONE", "0", "unknown", "(null)", "nonesuch", "a/b", "<none>"]
+    "name", ["n/a", "none", "NONE", "0", "unknown", "(null)", "nonesuch", "NA", "<none>"]
 )
 def test_placeholders_are_no_nodes(tmp_path: Path, name: str) -> None:
     machine = machine_of(
@@ -398,9 +404,251 @@ def test_what_a_file_does_not_say_of_memory_is_noted(tmp_path: Path) -> None:
 def test_notes_have_no_control_characters(tmp_path: Path) -> None:
     machine = machine_of(
         tmp_path,
-        "SelectTypeParameters=CR_\x1b[31mCore\n"
-        "NodeName=n\x1b2J/a\n"
-        "NodeName=n1 CPUs=4 RealMemory=1000 CpuSpecList=\x1b]0;x\n",
+        "SelectTypeParameters=CR_\x1b[31mCore\nNodeName=n1 CPUs=4 RealMemory=1000 CpuSpecList=\x1b]0;x\n",
     )
     assert machine.notes
     assert all(note.isprintable() for note in (*machine.notes, machine.origin))
+
+
+# ------------------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cores", "mib"),
+    [
+        ("CPUs=0x10 RealMemory=64000", 16, 64000),
+        ("CPUs=010 RealMemory=064000", 8, 26624),
+        ("CPUs=0X1F RealMemory=0100k", 31, 65536),
+        ("CPUs=+4 RealMemory=0x40K", 4, 65536),
+        ("Sockets=0x2 CoresPerSocket=010 RealMemory=64k MemSpecLimit=1k", 16, 64 * 1024 - 1024),
+        ("CPUs=65535 RealMemory=2", 65535, 2),
+    ],
+)
+def test_numbers_are_read_as_slurm_reads_them(tmp_path: Path, sizes: str, cores: int, mib: int) -> None:
+    machine = machine_of(tmp_path, f"NodeName=n1 {sizes}\n")
+    assert (machine.cores.tolist(), machine.memory_bytes.tolist()) == ([cores], [mib * MIB])
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"),
+    [
+        ("CPUs=08", "cpus='08' is not a number: what begins with 0 is octal"),
+        ("RealMemory=09000", "octal"),
+        *(
+            (text, "is not a number")
+            for text in ("CPUs=4k", "CPUs=-4", "CPUs=0x", "CPUs=4,", "RealMemory=64M")
+        ),
+        ("CPUs=70000", "cpus='70000' is refused by Slurm; write a number of at most 65535"),
+        ("CoresPerSocket=0x10000", "refused by Slurm"),
+    ],
+)
+def test_numbers_that_slurm_refuses(tmp_path: Path, size: str, problem: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        machine_of(tmp_path, f"# a comment\nNodeName=n1 {size}\n")
+    assert "slurm.conf:2: " in str(caught.value)
+    assert problem in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------- templates
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NodeName=${cname}_[1-10] CPUs=4",
+        "NodeName={{prefix}}-[0-9] CPUs=4",
+        "NodeName={{ prefix }}-[0-9] CPUs=4",
+        "NodeName=<name>[1-4] CPUs=4",
+        "NodeName=node-%d CPUs=4",
+        "NodeName=@NODES@ CPUs=4",
+        "NodeName=vm[0-$(( ${N} - 1 ))] CPUs=4",
+        "NodeName=n2 CPUs={{ cpus }}",
+        "NodeName=n2 CPUs=${NPROC}",
+        "NodeName=n2 RealMemory=<memory>",
+        "PartitionName=a Nodes={{nodes}},n1",
+        "{% for node in nodes %}",
+        "{{ ansible_managed | comment }}",
+        "<% nodes.each do |node| %>",
+        "%if gpu",
+    ],
+)
+def test_a_template_is_no_machine(tmp_path: Path, line: str) -> None:
+    for before in ("", "# made by a tool\nNodeName=n1 CPUs=4\n"):
+        with pytest.raises(MachineError) as caught:
+            machine_of(tmp_path, f"{before}{line}\nNodeName=n9 CPUs=4\n")
+        assert f"slurm.conf:{before.count(chr(10)) + 1}: " in str(caught.value)
+        assert "is of a template that is not filled in" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a/b", "'n1'", "n1;", "n1|n2", "knoten-ü", "n!"])
+def test_what_no_node_can_be_called_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MachineError, match=r"slurm\.conf:2: .* is no name of a node"):
+        machine_of(tmp_path, f"NodeName=n1 CPUs=4\nNodeName={name} CPUs=4\n")
+
+
+# --------------------------------------------------------------------------------------------------- partitions
+
+
+FIVE = (
+    "NodeName=n1 CPUs=1 Feature=x,y\nNodeName=n2 CPUs=2 Features=x\nNodeName=n3 CPUs=3\nNodeName=n4 CPUs=4\n"
+    "NodeName=DEFAULT Feature=w\nNodeName=n5 CPUs=5\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "nodes"),
+    [
+        ("", "12345"),
+        ('PartitionName=a\nPartitionName=b Nodes=""\nPartitionName=c Nodes=n/a', "12345"),
+        ("PartitionName=a Nodes=n[1-2]", "12"),
+        ("PartitionName=a Nodes=n1\nPartitionName=b Nodes=n3,n[2,4]", "1234"),
+        ("PartitionName=a Nodes=n1\nPartitionName=b Nodes=all", "12345"),
+        ("PartitionName=DEFAULT Nodes=n[4-5]\nPartitionName=a\nPartitionName=b Nodes=n1", "145"),
+        ("PartitionName=DEFAULT Nodes=ALL\nPartitionName=b Nodes=n1", "1"),
+        ('PartitionName=DEFAULT Nodes=n5\nPartitionName=a Nodes=n1\nPartitionName=b Nodes=""', "1"),
+        ("NodeSet=s Nodes=n[2-3]\nPartitionName=a Nodes=s,n5", "235"),
+        ("PartitionName=a Nodes=s\nNodeSet=s Feature=x", "12"),
+        ("NodeSet=s Feature=y Nodes=n4\nPartitionName=a Nodes=s", "14"),
+        ("NodeSet=s Feature=w\nPartitionName=a Nodes=s", "5"),
+        ("NodeSet=n1 Nodes=n2\nPartitionName=a Nodes=n1", "2"),  # a set wins over a node
+        ("NodeSet=s Nodes=t,n4\nNodeSet=t Nodes=s,n5\nPartitionName=a Nodes=s", "45"),
+        ("NodeSet=s Nodes=ALL\nPartitionName=a Nodes=s", "12345"),
+        ("NodeSet=s Feature=gone\nPartitionName=a Nodes=s", "12345"),
+        ("NodeSet=s Feature=gone\nPartitionName=a Nodes=s\nPartitionName=b Nodes=n3", "3"),
+        ("PartitionName=a Nodes=other[1-2]", "12345"),
+    ],
+)
+def test_nodes_in_no_partition_are_left_out(tmp_path: Path, partitions: str, nodes: str) -> None:
+    machine = machine_of(tmp_path, FIVE + partitions + "\n")
+    assert cores_of(machine) == {f"n{one}": int(one) for one in nodes}
+    assert any("are in no partition" in note for note in machine.notes) is (nodes != "12345")
+    assert any("no node that is described has the feature" in note for note in machine.notes) is (
+        "gone" in partitions
+    )
+
+
+def test_nodes_that_are_left_out_are_named_and_not_counted(tmp_path: Path) -> None:
+    machine = machine_of(
+        tmp_path,
+        "NodeName=n[1-2] CPUs=4 CoreSpecCount=1\nNodeName=login[1-8] CPUs=64 CoreSpecCount=4 State=DOWN\n"
+        "NodeName=one CPUs=1 CoreSpecCount=1\nPartitionName=b Nodes=n[1-2],one\n",
+    )
+    notes = "\n".join(machine.notes)
+    assert cores_of(machine) == {"n1": 3, "n2": 3}
+    assert (
+        "8 nodes are in no partition, so no job runs there: left out (login1, login2, login3 and 5 more)"
+        in notes
+    )
+    assert "1 nodes keep all of their CPUs for the system, so no job runs there: left out (one)" in notes
+    assert "2 nodes keep 2 CPUs for the system" in notes
+    assert "are down" not in notes
+
+
+@pytest.mark.parametrize(
+    ("partitions", "always", "asked"),
+    [
+        ("PartitionName=a OverSubscribe=FORCE:4", "(a)", None),
+        ("PartitionName=a OverSubscribe=force", "(a)", None),
+        ("PartitionName=a Shared=FORCE:2", "(a)", None),
+        ("PartitionName=a Shared=YES:2\nPartitionName=b OverSubscribe=YES", None, "(a, b)"),
+        (
+            "PartitionName=DEFAULT OverSubscribe=FORCE:3\nPartitionName=a\nPartitionName=b Shared=NO",
+            "(a, b)",
+            None,
+        ),
+        ("PartitionName=DEFAULT Shared=FORCE\nPartitionName=a OverSubscribe=NO", None, None),
+        ("PartitionName=a OverSubscribe=FORCE:1", None, None),
+        ("PartitionName=a OverSubscribe=EXCLUSIVE\nPartitionName=b OverSubscribe=YES:1", None, None),
+        ("PartitionName=a OverSubscribe=NO Shared=FORCE:2", None, None),
+    ],
+)
+def test_shared_cores_are_noted(
+    tmp_path: Path, partitions: str, always: str | None, asked: str | None
+) -> None:
+    notes = machine_of(tmp_path, f"NodeName=n1 CPUs=4\n{partitions}\n").notes
+    for setting, names in (("FORCE", always), ("YES", asked)):
+        found = [note for note in notes if f"OverSubscribe={setting}" in note]
+        assert len(found) == (names is not None)
+        assert not found or (names is not None and names in found[0])
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts", "problem"),
+    [
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_LLN", True, "without CR_CPU"),
+        ("SelectType=select/cons_res\nSelectTypeParameters=CR_Pack_Nodes,CR_LLN", True, "without CR_CPU"),
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_Memory", True, "without CR_CPU"),
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_Sandwich", True, "this is not known here"),
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_Core,CR_Socket_Memory", True, "two of these"),
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory|CR_LLN", True, "commas"),
+        ("SelectType=select/linear\nSelectTypeParameters=CR_Core_Memory", True, "with select/linear"),
+        ("SelectType=select/linear\nSelectTypeParameters=CR_Core", False, "with select/linear"),
+        ("SelectType=select/linear\nSelectTypeParameters=CR_LLN", False, None),
+        ("SelectTypeParameters=CR_LLN", True, None),
+    ],
+)
+def test_parameters_that_slurm_refuses_claim_nothing(
+    tmp_path: Path, settings: str, counts: bool, problem: str | None
+) -> None:
+    machine = machine_of(tmp_path, f"{settings}\nNodeName=n1 CPUs=4 RealMemory=1000\n")
+    assert machine.memory_counts is counts
+    unknown = [note for note in machine.notes if "it is not known whether memory is scheduled" in note]
+    assert len(unknown) == (problem is not None)
+    assert problem is None or problem in unknown[0]
+    assert not unknown or not any("memory is not scheduled there" in note for note in machine.notes)
+
+
+def test_sizes_that_nodes_report_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"slurm\.conf:2: node 'n1' has no CPUs .* `scontrol show node`"):
+        machine_of(tmp_path, "FastSchedule=0\nNodeName=n1 NodeAddr=10.1.1.1\nNodeName=n2\n")
+    machine = machine_of(tmp_path, "NodeName=n1 CPUs=4\nFastSchedule = 0\n")
+    assert cores_of(machine) == {"n1": 4}
+    assert any("FastSchedule=0" in note for note in machine.notes)
+    assert cores_of(machine_of(tmp_path, "FastSchedule=1\nNodeName=n1\n")) == {"n1": 1}
+
+
+def test_memory_that_slurm_does_not_keep_is_noted(tmp_path: Path) -> None:
+    machine = machine_of(tmp_path, "NodeName=n[1-2] CPUs=4 RealMemory=100 MemSpecLimit=100\n")
+    assert set(memory_of(machine).values()) == {100 * MIB}
+    assert any("MemSpecLimit is RealMemory or more" in note and "(n1, n2)" in note for note in machine.notes)
+
+
+@pytest.mark.parametrize("cluster", ["(null)", "c"])
+def test_what_an_old_slurmd_prints_of_its_node(tmp_path: Path, cluster: str) -> None:
+    text = (
+        f"ClusterName={cluster} NodeName=n1 CPUs=8 Procs=8 Boards=1 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 "
+        "RealMemory=64000 TmpDisk=100\nUpTime=1-00:00:00\n"
+    )
+    assert cores_of(machine_of(tmp_path, text)) == {"n1": 8}
+
+
+@pytest.mark.parametrize(("down", "number"), [('""', 0), ("n1", 1), ("ALL", 2), ("other", 0)])
+def test_nodes_that_a_line_takes_down(tmp_path: Path, down: str, number: int) -> None:
+    notes = machine_of(tmp_path, f"NodeName=n[1-2] CPUs=4\nDownNodes={down} State=DOWN\n").notes
+    assert [note[:16] for note in notes if "are down" in note] == [f"{number} nodes are down"[:16]] * (
+        number > 0
+    )
+
+
+# ------------------------------------------------------------------------------------------------ of hostile length
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NodeName=n1 CPUs=4\n" + " " * 100_000 + "x",
+        "NodeName=n1 CPUs=4\nPartitionName=a" + " " * 100_000 + "x",
+        "NodeName=n1 CPUs=4\n" + "".join(f"NodeSet=s{n} Nodes=s{n + 1},s{n + 2}\n" for n in range(2000)),
+        "NodeName=n1 CPUTot=4 Reason=x " + "NodeName=a  Arch=b  " * 50_000,
+        "NodeName=n1 CPUTot=4 " + "OS=" * 100_000,
+    ],
+    ids=["blanks", "blanks in a line", "sets of sets", "records in a reason", "systems"],
+)
+def test_long_lines_take_no_long_time(tmp_path: Path, text: str) -> None:
+    started = time.process_time()
+    sets = "\nPartitionName=a Nodes=s0\n" if "NodeSet" in text else "\n"
+    assert cores_of(machine_of(tmp_path, text + sets)) == {"n1": 4}
+    assert time.process_time() - started < 5
