@@ -77,9 +77,9 @@ class Bench:
         With `admission` it shows arrays (one waiting task of each, if they are gathered) and hints, and obeys the admit
         stage.
         """
-        settings = self.settings
+        settings, workload = self.settings, workload or self.workload
         return RecordedCluster(
-            workload or self.workload,
+            workload,
             self.machine,
             load_contention(settings.contention, lending=held or "idle"),
             scheduler=scheduler,
@@ -89,7 +89,8 @@ class Bench:
             twin=held is not None,
             admission=admission,
             gather_arrays=gather_arrays,
-            use_memory=settings.use_memory,
+            # where no job has any, it is nothing to keep account of
+            use_memory=settings.use_memory and bool((workload.memory_bytes_per_core > 0).any()),
             poll_s=settings.poll_s,
             window_s=settings.window_s,
             depth=settings.depth,
