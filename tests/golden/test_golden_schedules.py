@@ -63,16 +63,14 @@ def golden(path: Path) -> dict[str, NDArray[np.float64]]:
 
 
 def requested(path: Path, **how: bool) -> JobLog:
-    """The jobs of a log with the processors that they asked for, which those schedules give them; a replay gives them what
-    they were given."""
+    """The jobs of a log with the processors that they asked for, which those schedules give them; a replay gives them
+    what they were given."""
     jobs = read_log(path, **how).jobs
     with gzip.open(path, "rt") as lines:
         rows = [line.split() for line in lines if line.strip() and line.lstrip()[0] != ";"]
     asked = {int(row[0]): int(row[7]) for row in rows if len(row) == 18 and int(row[7]) > 0}
-    cores = [
-        asked.get(number, cores)
-        for number, cores in zip(jobs.job_id.tolist(), jobs.cores.tolist(), strict=True)
-    ]
+    given = zip(jobs.job_id.tolist(), jobs.cores.tolist(), strict=True)
+    cores = [asked.get(number, processors) for number, processors in given]
     return replace(jobs, cores=np.array(cores, dtype=np.int32))
 
 
