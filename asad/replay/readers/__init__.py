@@ -54,7 +54,7 @@ def read_log(
         name,
         raw,
         columns=columns,
-        delimiter=delimiter or ("," if format == "csv" else None),
+        delimiter=delimiter,
         skip_bad=skip_bad,
         log_format=format,
         cluster=cluster,

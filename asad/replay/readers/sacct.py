@@ -22,10 +22,9 @@ from asad.replay.readers.node_sets import runs_of
 from asad.replay.readers.raw_bytes import line_blocks
 from asad.replay.readers.recorded_jobs import read_records
 from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, column_name
+from asad.replay.readers.table_header import DELIMITERS, Header, check_columns, find_header, header_of
 from asad.replay.readers.table_lines import Layout, Records, records_of
 
-DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":", "\x1f", "\x1e", "\x01", "@", "#", "!")
-"""Those that are tried where no header shows which it is."""
 JOB_ID = re.compile(
     r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,65536}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
@@ -110,16 +109,16 @@ def read(
     `columns` names them where the file has no header. Raises LogError for missing columns, for the first bad line
     unless `skip_bad`, as `read_records` does, and if no job ran.
     """
-    names, delimiter, header = _columns(path, raw, columns, delimiter)
-    log_format = log_format or ("csv" if delimiter == "," else "sacct")
+    header, names, before = _columns(path, raw, columns, delimiter, log_format == "csv")
+    log_format = log_format or ("csv" if header.delimiter == "," else "sacct")
     for any_of, wanted in REQUIRED:
         if not any(name in names for name in any_of):
             raise LogError(
                 path, None, wanted, "the log does not have this column", "write the log again with it"
             )
     reading = Reading(path, counts={"lines": 0})
-    table = _Table(names, delimiter, header, log_format, reading)
-    for block in records_of(line_blocks(raw), table.layout, reading):
+    table = _Table(names, header, log_format, reading)
+    for block in records_of(line_blocks(raw), table.layout, reading, before):
         table.add(block)
         if reading.faults and not skip_bad:  # the first bad line is among those that were read
             break
@@ -127,66 +126,44 @@ def read(
 
 
 def _columns(
-    path: str, raw: bytes, columns: Sequence[str] | None, delimiter: str | None
-) -> tuple[list[str], str, str | None]:
-    """Names of the columns in lower case, the delimiter, and the header line if there is one."""
-    lines = next(line_blocks(raw[:1_000_000]), [])
+    path: str, raw: bytes, columns: Sequence[str] | None, delimiter: str | None, comma: bool
+) -> tuple[Header, tuple[str, ...], int]:
+    """How a table is written, the names of its columns in lower case, and how many lines stand before it.
+
+    `comma`: what has no header is separated by commas.
+    """
+    lines = [line for block in line_blocks(raw[:1_000_000]) for line in block]
+    if columns is None:
+        before, header = find_header(path, lines, delimiter)
+        return header, _names_of_rows(header, lines), before
+    names = tuple(column_name(name, abbreviated=True) or "" for name in columns)
+    for name, known in zip(columns, names, strict=True):
+        if not known:
+            hint = "name columns as `sacct --helpformat` lists them"
+            raise LogError(path, None, quoted(name.lower()), "sacct has no such column", hint)
     number, first = next(((n, line) for n, line in enumerate(lines, 1) if line.strip()), (1, ""))
-    between = delimiter or _between_names(first)
-    header = _names(first.split(between)) if between else []
-    has_header = _is_header(header)
-    if columns is not None:
-        names = [column_name(name, abbreviated=True) or "" for name in columns]
-        for name, known in zip(columns, names, strict=True):
-            if not known:
-                hint = "name columns as `sacct --helpformat` lists them"
-                raise LogError(path, None, quoted(name.lower()), "sacct has no such column", hint)
-        chosen = delimiter or max(DELIMITERS, key=lambda by: first.count(by) >= len(names) - 1 > 0)
-        if has_header and between:
-            return names, between, first
-        return names, chosen, None
-    if has_header and between:
-        if header[-1] == "":  # sacct -p ends each line with the delimiter
-            header.pop()
-        return header, between, first
-    if len(first.split()) > 2 and _is_header(_names(first.split())):
-        raise LogError(
-            path, number, None, "columns are aligned by spaces and cut off", "write the log with `sacct -P`"
-        )
-    raise LogError(
-        path,
-        number,
-        None,
-        "this is no log that asad knows: not SWF, not JSON, no table whose first line names its columns",
-        "if it is a table without a header, name its columns with --columns, and with --delimiter what stands between "
-        "them; or say what it is with --format",
-    )
+    named = header_of(first, delimiter)
+    if named is not None and named.names_job:
+        check_columns(path, number, named, names)
+        return named, names, 0
+    chosen = "," if comma else max(DELIMITERS, key=lambda by: first.count(by) >= len(names) - 1 > 0)
+    return Header("", names, delimiter or chosen, 0, quoted=False, trailing=False), names, 0
 
 
-def _names(fields_of_line: Sequence[str]) -> list[str]:
-    return [column_name(name) or name.strip().strip('"').lower() for name in fields_of_line]
-
-
-def _is_header(names: Sequence[str]) -> bool:
-    return ("jobid" in names or "jobidraw" in names) and sum(
-        column_name(name) is not None for name in names
-    ) >= 3
-
-
-def _between_names(first: str) -> str | None:
-    """What stands between the columns' names on the first line, with blanks around it; None for blanks alone."""
-    between = re.search(r"(?<=\w)[\"']?(%-?\d+)?[\"']?([^\w\"'%]+)[\"']?(?=\w)", first, re.ASCII)
-    if not between or not between[2].strip(" "):
-        return None
-    return between[2]
+def _names_of_rows(header: Header, lines: Sequence[str]) -> tuple[str, ...]:
+    """The names of columns, with one before them where rows have names of their own, as R writes them."""
+    names = header.names
+    if not header.quoted:
+        return names
+    at = next((at for at, line in enumerate(lines) if line == header.line), len(lines))
+    following = next((line for line in lines[at + 1 :] if line.strip()), "")
+    return ("", *names) if following.count(header.delimiter) == len(names) and not header.trailing else names
 
 
 class _Table:
     """The records of a log, of which blocks are added one after the other."""
 
-    def __init__(
-        self, names: list[str], delimiter: str, header: str | None, log_format: str, reading: Reading
-    ) -> None:
+    def __init__(self, names: Sequence[str], header: Header, log_format: str, reading: Reading) -> None:
         self.place = {  # of equal names the first one counts
             name: names.index(name)
             for name in dict.fromkeys(names)
@@ -202,13 +179,14 @@ class _Table:
         }
         self._flagged = 0
         self._float_ids: bool | None = None
-        comma = delimiter == ","
+        comma = header.delimiter == ","
         self.layout = Layout(
             width=len(names),
-            delimiter=delimiter,
-            header=header,
-            trailing=header is not None and header.endswith(delimiter),
-            quoted=log_format == "csv",
+            delimiter=header.delimiter,
+            header=header if header.line else None,
+            names=header.names,
+            trailing=header.trailing,
+            quoted=log_format == "csv" or (header.quoted and len(header.delimiter) == 1),
             used={at: hint_of if name == "comment" else str for name, at in self.place.items()},
             free=frozenset(
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
