@@ -319,3 +319,41 @@ def test_records_are_the_same_wherever_blocks_of_lines_end(
         assert parts.jobs.applications == whole.jobs.applications
         assert parts.jobs.job_id.tolist() == list(range(1, 40))
         assert parts.counts == whole.counts
+
+
+# ---------------------------------------------------------------------------------------------------- what is missing
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "1970-01-01 00:00:00",
+        "1970-01-01T00:00:00",
+        "1969-12-31T19:00:00",
+        "1970-01-02T01:00:00+11:00",
+        "0001-01-01T00:00:00",
+    ],
+)
+def test_a_date_of_epoch_0_is_no_time(tmp_path: Path, nothing: str) -> None:
+    rows = [line(), line("2", start=nothing, end=nothing, elapsed="00:00:00", state="CANCELLED")]
+    recorded = read_log(log(tmp_path, *rows, line("3", end=nothing, state="")))
+    assert recorded.jobs.job_id.tolist() == [1]
+    assert (recorded.counts["never started"], recorded.counts["still running"]) == (1, 1)
+    small = "JobID|Submit|Start|Elapsed|NCPUS\n1|10|1000|60|4\n"
+    path = log(tmp_path, small, columns="")
+    assert read_log(path).jobs.start_s.tolist() == [1000]
+
+
+@pytest.mark.parametrize("name", ["na", "NA", "nan", "null", "none", "None", "nat", "invalid"])
+def test_users_and_clusters_may_be_called_as_others_write_nothing(tmp_path: Path, name: str) -> None:
+    path = log(tmp_path, f"{line(user=name)}|{name}", columns=f"{COLUMNS}|Cluster")
+    assert read_log(path, cluster=name).jobs.users == (name,)
+
+
+@pytest.mark.parametrize("name", ["", "Unknown", "N/A", "(null)", "<NA>", " ", "NaN", "nan"])
+def test_missing_names(tmp_path: Path, name: str) -> None:
+    delimiter = "," if name in ("NaN", "nan") else "|"
+    text = "\n".join([f"{COLUMNS}|UID", f"{line(user=name)}|1000"]).replace("|", delimiter)
+    path = tmp_path / "log"
+    path.write_text(text)
+    assert read_log(path).jobs.users == ("1000",)

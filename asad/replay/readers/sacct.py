@@ -77,13 +77,8 @@ NAMES = {
     "hint": ("comment",),
 }
 """Texts of a record, and the columns of which the first that is there has them."""
-NAME_OF: dict[str, Callable[[str], str]] = {
-    "user": fields.name,
-    "application": str,  # a job may be called none
-    "partition": fields.name,
-    "cluster": fields.name,
-    "hint": hint_of,
-}
+PLAIN_NAMES: dict[str, Callable[[str], str]] = {"application": str, "hint": hint_of}
+"""What is taken as it stands, or has its own reader: a job may be called Unknown."""
 TEXT_COLUMNS = frozenset(name for several in NAMES.values() for name in several)
 REQUIRED = (
     (("jobid", "jobidraw"), "JobID"),
@@ -177,6 +172,7 @@ class _Table:
         self._memo: dict[str, fields.Memo[Any]] = {
             name: fields.Memo(parse) for name, parse in PARSERS.items()
         }
+        self._name = fields.name_in_csv if log_format == "csv" else fields.name
         self._flagged = 0
         self._float_ids: bool | None = None
         comma = header.delimiter == ","
@@ -319,9 +315,9 @@ class _Table:
         for name, several in NAMES.items():
             found = next((one for one in several if one in text), None)
             if found is not None:
-                names[name] = list(map(NAME_OF[name], text[found]))
+                names[name] = list(map(PLAIN_NAMES.get(name, self._name), text[found]))
         if "user" in text and "uid" in text:
-            uids = map(fields.name, text["uid"])
+            uids = map(self._name, text["uid"])
             names["user"] = [user or uid for user, uid in zip(names["user"], uids, strict=True)]
         job_ids = column(self._identity, "")
         self.records.add(job_ids, numbers, names, text.get("nodelist"), self.reading)
@@ -353,13 +349,15 @@ def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
 
 
 def _iso_seconds(texts: Sequence[str]) -> Floats | None:
-    """Times of the form `2024-01-31T12:00:00`, all of them, in UTC epoch seconds; None if one is of another form."""
+    """Times of the form `2024-01-31T12:00:00`, all of them, as `fields.time` has them; None if one is of another
+    form."""
     if not ISO_TIMES.fullmatch(" ".join((*texts, ""))):
         return None
     try:
-        return np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)
+        seconds = np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)
     except ValueError:
         return None
+    return np.where(seconds >= fields.FIRST_TIME_S, seconds, np.nan)
 
 
 def _first_positive(*columns: Sequence[int]) -> Any:
