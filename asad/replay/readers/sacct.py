@@ -21,7 +21,7 @@ from asad.replay.readers.job_records import JobRecords, Steps, hint_of
 from asad.replay.readers.node_sets import runs_of
 from asad.replay.readers.raw_bytes import line_blocks
 from asad.replay.readers.recorded_jobs import read_records
-from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, column_name
+from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, USUAL_SHAPES, column_name
 from asad.replay.readers.table_header import DELIMITERS, Header, check_columns, find_header, header_of
 from asad.replay.readers.table_lines import Layout, Records, records_of
 
@@ -29,6 +29,7 @@ JOB_ID = re.compile(
     r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,65536}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
 ISO_TIMES = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d )+", re.ASCII)
+ROUNDED_ID = re.compile(r"\d(?:[.,]\d{1,15})?[Ee]\+?\d{1,2}", re.ASCII)
 FLOAT_ID = re.compile(r"\d{1,15}\.0", re.ASCII)
 MOST_KEPT_TEXTS = 100_000
 """Texts of one column whose values are kept from block to block."""
@@ -37,11 +38,20 @@ NOTHING = fields.Tres(0, 0, math.nan)
 
 def job_id(text: str) -> str:
     """`12`, `12_3`, `12_[4-9%2]`, `12+1`, each perhaps with a step: `.batch`, `.0`."""
-    if JOB_ID.fullmatch(text):
-        return text
-    if JOB_ID.fullmatch(text.strip()):
-        return text.strip()
+    word = text.strip()
+    if ROUNDED_ID.fullmatch(word):
+        raise BadValue(
+            f"{quoted(text)} is no job id: a spreadsheet has rounded it", "write the log again, ids as text"
+        )
+    if JOB_ID.fullmatch(word):
+        return word
     raise BadValue(f"{quoted(text)} is not a job id", "write it like 123, 123_4, 123+1 or 123.batch")
+
+
+def _job_of(step: str) -> str:
+    """The job's part of a step's id."""
+    array, bracket, rest = step.rpartition("]")
+    return array + bracket + rest.split(".", 1)[0]
 
 
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -187,6 +197,7 @@ class _Table:
             free=frozenset(
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
             ),
+            usual={at: USUAL[name] for at, name in enumerate(names) if name in USUAL},
             readers={
                 at: self._memo[name].__getitem__ if name in PARSERS else _shape(SHAPES[name])
                 for at, name in enumerate(names)
@@ -209,7 +220,9 @@ class _Table:
             for row in rows:
                 row[identity] = row[identity].strip().removesuffix(".0")
         elif any("." in one for one in ids):
-            rows, lines = self._without_steps(block, ids)
+            # dots within brackets are Slurm's, where it shortened a range of tasks: 10_[1,3,...]
+            dots = ["." in one.rpartition("]")[2] for one in ids]
+            rows, lines = self._without_steps(block, ids, dots)
         if rows:
             self._add_jobs(rows, lines)
 
@@ -222,24 +235,28 @@ class _Table:
             self.reading.notes.append("times without a zone are taken as UTC")
         return self.records
 
-    def _without_steps(self, block: Records, ids: list[str]) -> tuple[list[list[str]], list[int]]:
+    def _without_steps(
+        self, block: Records, ids: list[str], of_step: list[bool]
+    ) -> tuple[list[list[str]], list[int]]:
         """The rows and lines of jobs. What steps used is kept, and who stands before them."""
         cpu, start = self.place.get("totalcpu"), self.place.get("start")
         rows, lines = [], []
         before = len(self.records) - 1
         steps = self.steps
-        for row, line, one in zip(block.rows, block.line, ids, strict=True):
-            if "." not in one:
+        for row, line, one, is_step in zip(block.rows, block.line, ids, of_step, strict=True):
+            if not is_step:
                 rows.append(row)
                 lines.append(line)
                 before += 1
                 continue
+            column = self._identity
             try:
+                name = _job_of(job_id(one))
+                column = "step"
                 seconds = self._memo["totalcpu"][row[cpu]] if cpu is not None else math.nan
-                name = job_id(one).split(".", 1)[0]
                 moment = fields.time(row[start]) if seconds > 0 and start is not None else math.nan
             except BadValue as bad:
-                self.reading.fault(line, "step", bad)
+                self.reading.fault(line, column, bad)
                 continue
             self.reading.count("step")
             if seconds > 0:
@@ -334,10 +351,6 @@ class _Table:
         return values
 
 
-TIMES = ("submit", "start", "end")
-UNIQUE = frozenset(("jobid", "jobidraw", *TIMES))
-
-
 def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
     """Reads what has the shape of a column that is not used. Raises BadValue."""
 
@@ -346,6 +359,12 @@ def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
             raise BadValue(f"{quoted(text)} cannot stand in its column", "correct the line")
 
     return check
+
+
+USUAL = {name: _shape(shape) for name, shape in USUAL_SHAPES.items()}
+"""See `Layout.usual`."""
+TIMES = ("submit", "start", "end")
+UNIQUE = frozenset(("jobid", "jobidraw", *TIMES))
 
 
 def _iso_seconds(texts: Sequence[str]) -> Floats | None:
