@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -357,3 +360,76 @@ def test_missing_names(tmp_path: Path, name: str) -> None:
     path = tmp_path / "log"
     path.write_text(text)
     assert read_log(path).jobs.users == ("1000",)
+
+
+# -------------------------------------------------------------------------------------------------------- ids, paths
+
+
+@pytest.mark.parametrize("tasks", ["1,3,5,...", "1-9,...%4", "..."])
+def test_tasks_that_slurm_prints_shortened_are_no_step(tmp_path: Path, tasks: str) -> None:
+    waits = line(
+        f"20_[{tasks}]", start="Unknown", end="Unknown", elapsed="00:00:00", state="PENDING", nodes=""
+    )
+    recorded = read_log(log(tmp_path, line("20_1"), waits, line("20_1.batch", cpu="00:30:00")))
+    assert (recorded.counts["never started"], recorded.counts["step"]) == (1, 1)
+    assert balanced(recorded)
+
+
+@pytest.mark.parametrize("number", ["1.23457E+11", "1,23457E+11", "1E+11", "1.2e11"])
+def test_ids_that_a_spreadsheet_has_rounded_are_named(tmp_path: Path, number: str) -> None:
+    path = log(tmp_path, line(), line(number))
+    with pytest.raises(LogError, match=r"3: column jobid: .* is no job id: a spreadsheet has rounded it"):
+        read_log(path)
+    assert read_log(path, skip_bad=True).counts["bad"] == 1
+
+
+@pytest.mark.parametrize("column", ["WorkDir", "StdOut", "StdErr", "StdIn"])
+def test_paths_begin_at_the_root(tmp_path: Path, column: str) -> None:
+    columns = COLUMNS.replace("User", column)
+    for name, path in (("a|b", "/home/eva"), ("a|b|c", ""), ("a", "/home/a|b"), ("a|b", "slurm-%j.out")):
+        jobs = read_log(log(tmp_path, line(name=name, user=path), columns=columns)).jobs
+        assert jobs.applications == (name,)
+    # other text stands there where there is no other way
+    rows = [line(name="a", user="out.txt"), line("2", name="a", user="here").replace("fold", "x")]
+    assert len(read_log(log(tmp_path, *rows, columns=columns)).jobs) == 2
+    odd = line(user="out|txt", name="x", state="COMPLETED")
+    columns = columns.replace("JobName", "Account")
+    assert len(read_log(log(tmp_path, odd, columns=columns)).jobs) == 1
+
+
+def test_names_with_many_delimiters_among_many_columns(tmp_path: Path) -> None:
+    """Which takes a search that is narrow wherever the other columns leave no choice."""
+    given = dict(zip(COLUMNS.split("|"), line().split("|"), strict=True))
+    columns = sorted(
+        {*COLUMNS.split("|"), "Comment", "Constraints", "Container", "SubmitLine", "WorkDir", "UID", "QOS"}
+    )
+    given |= {
+        "SubmitLine": "sbatch --wrap " + "|".join("abcdefgh" * 12),
+        "WorkDir": "/home/eva",
+        "QOS": "normal",
+    }
+    rows = [
+        "|".join(str(job) if name == "JobID" else given.get(name, "") for name in columns)
+        for job in range(1, 99)
+    ]
+    recorded = read_log(log(tmp_path, *rows, columns="|".join(columns)))
+    assert recorded.jobs.job_id.tolist() == list(range(1, 99))
+
+
+# ------------------------------------------------------------------------------------------------------- compression
+
+
+def _skippable(raw: bytes) -> bytes:
+    compressed = bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(raw))
+    return b"\x50\x2a\x4d\x18\x04\0\0\0" + len(compressed).to_bytes(4, "little") + compressed
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [_skippable, lambda raw: lzma.compress(raw, format=lzma.FORMAT_ALONE), zlib.compress],
+    ids=["pzstd", "lzma", "zlib"],
+)
+def test_rarer_compression(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "log.bin"
+    path.write_bytes(pack(f"{COLUMNS}\n{line()}\n".encode()))
+    assert len(read_log(path).jobs) == 1

@@ -197,13 +197,19 @@ class _Table:
             free=frozenset(
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
             ),
-            usual={at: USUAL[name] for at, name in enumerate(names) if name in USUAL},
-            readers={
-                at: self._memo[name].__getitem__ if name in PARSERS else _shape(SHAPES[name])
-                for at, name in enumerate(names)
-                if (name in self.place and name in PARSERS) or name in SHAPES
-            },
+            readable={at: readable for at, name in enumerate(names) if (readable := self._readable(name))},
+            usual={at: _matches(USUAL_SHAPES[name]) for at, name in enumerate(names) if name in USUAL_SHAPES},
         )
+
+    def _readable(self, name: str) -> Callable[[str], bool] | None:
+        """What says whether a text can stand in a column; None where any can."""
+        if name in self.place and name in PARSERS:
+            can = _parses(PARSERS[name])
+        elif name in SHAPES:
+            can = _matches(SHAPES[name])
+        else:
+            return None
+        return can if name in UNIQUE else _Kept(can).__getitem__
 
     def add(self, block: Records) -> None:
         """Take a block of records: jobs as columns, and what steps used."""
@@ -351,20 +357,36 @@ class _Table:
         return values
 
 
-def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
-    """Reads what has the shape of a column that is not used. Raises BadValue."""
-
-    def check(text: str) -> None:
-        if not shape.fullmatch(text.strip()):
-            raise BadValue(f"{quoted(text)} cannot stand in its column", "correct the line")
-
-    return check
-
-
-USUAL = {name: _shape(shape) for name, shape in USUAL_SHAPES.items()}
-"""See `Layout.usual`."""
 TIMES = ("submit", "start", "end")
-UNIQUE = frozenset(("jobid", "jobidraw", *TIMES))
+UNIQUE = frozenset(("jobid", "jobidraw", "eligible", "dbindex", "sluid", "originalsluid", *TIMES))
+"""Columns in which texts hardly ever come again."""
+
+
+def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
+    """Whether a parser takes a text."""
+
+    def can(text: str) -> bool:
+        try:
+            parse(text)
+        except BadValue:
+            return False
+        return True
+
+    return can
+
+
+def _matches(shape: re.Pattern[str]) -> Callable[[str], bool]:
+    """Whether a text has a shape."""
+    return lambda text: shape.fullmatch(text.strip()) is not None
+
+
+class _Kept(fields.Memo[bool]):
+    """Answers of which so many are kept."""
+
+    def __missing__(self, text: str) -> bool:
+        if len(self) >= MOST_KEPT_TEXTS:
+            self.clear()
+        return super().__missing__(text)
 
 
 def _iso_seconds(texts: Sequence[str]) -> Floats | None:

@@ -22,8 +22,6 @@ MOST_LINES = 100
 """Of one record, where the line breaks are not in its last column."""
 MOST_REST = 10_000
 """Lines of the last column of a record."""
-MOST_KEPT = 100_000
-"""Texts of one column of which it is kept whether they can be read."""
 CORRECT = "correct the line, or skip it with --skip-bad"
 _RULE = re.compile(r"[-=+|: \t]*--[-=+|: \t]*")
 """What some programs draw below the names of columns."""
@@ -31,23 +29,7 @@ _RULE = re.compile(r"[-=+|: \t]*--[-=+|: \t]*")
 Row = list[str]
 
 
-class _Readable(dict[str, bool]):
-    """Whether a text can stand in a column, each asked once: logs repeat themselves."""
-
-    def __init__(self, read: Callable[[str], Any]) -> None:
-        super().__init__()
-        self.read = read
-
-    def __missing__(self, text: str) -> bool:
-        if len(self) >= MOST_KEPT:
-            self.clear()
-        try:
-            self.read(text)
-        except BadValue:
-            readable = self[text] = False
-        else:
-            readable = self[text] = True
-        return readable
+Readable = Callable[[str], bool]
 
 
 class _Stretch(NamedTuple):
@@ -55,8 +37,8 @@ class _Stretch(NamedTuple):
 
     place: int
     free: bool
-    readable: _Readable | None
-    typed: list[tuple[int, _Readable]]
+    readable: Readable | None
+    typed: list[tuple[int, Readable]]
     """Of the others: places, and what can stand there."""
     value: Callable[[str], Any] | None
     """As in `Layout.used`; None: not used."""
@@ -81,19 +63,12 @@ class Layout:
     """Columns that are used, and what of a text of theirs is: readings that agree in that are one."""
     free: frozenset[int]
     """Columns that may hold delimiters and line breaks."""
-    readers: Mapping[int, Callable[[str], Any]]
-    """What reads a column, and raises BadValue for what it cannot hold."""
-    usual: Mapping[int, Callable[[str], Any]] = field(default_factory=dict)
-    """What reads all that usually stands in a column of free text; other text counts only if there is no other way."""
-    _readable: dict[tuple[int, bool], _Readable] = field(default_factory=dict)
+    readable: Mapping[int, Readable]
+    """Whether a text can stand in a column, where not any can."""
+    usual: Mapping[int, Readable] = field(default_factory=dict)
+    """Whether a text is one that usually stands in a column of free text; others count only if there is no other
+    way."""
     _stretches: dict[bool, list[_Stretch]] = field(default_factory=dict)
-
-    def readable(self, place: int, usual: bool = False) -> _Readable | None:
-        """Which texts can stand in a column; None: any."""
-        read = self.readers.get(place) or (self.usual.get(place) if usual else None)
-        if read is None:
-            return None
-        return self._readable.setdefault((place, usual), _Readable(read))
 
     def stretches(self, usual: bool) -> list[_Stretch]:
         """All columns, divided before each one of free text."""
@@ -105,12 +80,12 @@ class Layout:
         return self._stretches[usual]
 
     def _stretch(self, first: int, stop: int, usual: bool) -> _Stretch:
-        readable = {place: self.readable(place, usual) for place in range(first, stop)}
+        known = {**self.usual, **self.readable} if usual else self.readable
         return _Stretch(
             first,
             first in self.free,
-            readable[first],
-            [(place, one) for place, one in readable.items() if one is not None and place > first],
+            known.get(first),
+            [(place, known[place]) for place in range(first + 1, stop) if place in known],
             self.used.get(first),
             [(place, self.used[place]) for place in range(first + 1, stop) if place in self.used],
         )
@@ -307,7 +282,7 @@ def _rest(
 
     None that could be the beginning of a record itself.
     """
-    begin = layout.readable(0)
+    begin = layout.readable.get(0)
     if not records.rows or layout.width - 1 not in layout.free or begin is None:
         return 0
     most = min(len(lines), at + MOST_REST, records.line[-1] + MOST_REST - number)
@@ -317,7 +292,7 @@ def _rest(
         and len(rows[stop]) < layout.width
         and stop not in headers
         and lines[stop].strip()
-        and not begin[rows[stop][0]]
+        and not begin(rows[stop][0])
     ):
         stop += 1
     return stop - at
@@ -353,13 +328,7 @@ def _joined(
 def _whole(row: Row, layout: Layout) -> bool:
     """Is a line a record by itself?"""
     row = _trimmed(row, layout.width)
-    if len(row) != layout.width:
-        return False
-    for at in layout.readers:
-        readable = layout.readable(at)
-        if readable is not None and not readable[row[at]]:
-            return False
-    return True
+    return len(row) == layout.width and all(readable(row[at]) for at, readable in layout.readable.items())
 
 
 def _resolved(record: Row, layout: Layout) -> Row:
@@ -386,11 +355,18 @@ def _resolved(record: Row, layout: Layout) -> Row:
     resolved = [""] * layout.width
     ends = [surplus]
     for stretch, ended in zip(reversed(layout.stretches(usual=False)), reversed(ways), strict=True):
+        if len(ends) == 1 and len(ended[ends[0]]) == 1:  # as nearly all
+            (end,) = ends
+            for place, _ in stretch.used:
+                resolved[place] = record[place + end]
+            ends = ended[end]
+            if stretch.value is not None:
+                resolved[stretch.place] = _text(
+                    record, stretch.place, ends[0], end - ends[0], layout.delimiter
+                )
+            continue
         for place, value in stretch.used:
-            if len(ends) == 1:
-                resolved[place] = record[place + ends[0]]
-            else:
-                resolved[place] = _agreed(value, (record[place + end] for end in ends), surplus)
+            resolved[place] = _agreed(value, (record[place + end] for end in ends), surplus)
         begins = [(before, end - before) for end in ends for before in ended[end]]
         if stretch.value is not None:
             texts = (_text(record, stretch.place, *begin, layout.delimiter) for begin in begins)
@@ -416,38 +392,52 @@ def _agreed(value: Callable[[str], Any], texts: Iterable[str], surplus: int) -> 
 def _ways(record: Row, surplus: int, layout: Layout, *, usual: bool) -> list[dict[int, list[int]]] | None:
     """For each stretch of columns: how many surplus fields are taken up to its end → how many can have been taken
     before it. None if no way leads to the end."""
-    ways: list[dict[int, list[int]]] = []
-    reached: Iterable[int] = (0,)
     stretches = layout.stretches(usual)
-    last = len(stretches) - 1
-    for number, (place, free, readable, typed, _, _) in enumerate(stretches):
+    possible = _possible_ends(record, surplus, stretches)
+    if possible is None:
+        return None
+    ways: list[dict[int, list[int]]] = []
+    reached: Sequence[int] = (0,)
+    for (place, free, readable, *_), ends in zip(stretches, possible, strict=True):
         ended: dict[int, list[int]] = {}
-        bad = set()
+        if len(ends) == 1 and reached == ends and readable is None:  # as nearly all
+            ways.append({ends[0]: ends})
+            continue
         for before in reached:
-            # the last column that can take some takes all that is left
-            first = surplus if number == last else before
-            for end in range(first, (surplus if free else before) + 1):
-                if end in bad:
+            for end in ends:
+                if end < before or (end > before and not free):
                     continue
-                if (
-                    readable is not None
-                    and not readable[_text(record, place, before, end - before, layout.delimiter)]
-                ):
-                    continue
-                if end in ended:
-                    ended[end].append(before)
-                    continue
-                for at, can_stand in typed:
-                    if not can_stand[record[at + end]]:
-                        bad.add(end)
-                        break
-                else:
-                    ended[end] = [before]
+                if readable is None or readable(_text(record, place, before, end - before, layout.delimiter)):
+                    ended.setdefault(end, []).append(before)
         if not ended:
             return None
         ways.append(ended)
-        reached = ended
+        reached = sorted(ended)
     return ways
+
+
+def _possible_ends(record: Row, surplus: int, stretches: Sequence[_Stretch]) -> list[list[int]] | None:
+    """For each stretch, how many surplus fields can have been taken up to its end as far as its typed columns say, and
+    those of the stretches after it, which take no fewer. None if nothing is possible."""
+    found: list[list[int]] = []
+    least, most = surplus, surplus  # the last column that can take some takes all that is left
+    for number in range(len(stretches) - 1, -1, -1):
+        stretch = stretches[number]
+        if number == 0 and not stretch.free:
+            least, most = 0, min(most, 0)
+        ends = []
+        for end in range(least, most + 1):
+            for at, readable in stretch.typed:
+                if not readable(record[at + end]):
+                    break
+            else:
+                ends.append(end)
+        if not ends:
+            return None
+        found.append(ends)
+        least, most = 0, ends[-1]
+    found.reverse()
+    return found
 
 
 def _text(record: Sequence[str], place: int, before: int, more: int, delimiter: str) -> str:
