@@ -31,6 +31,8 @@ MISSING = (
     "None assigned",
     "NULL",
 )
+NO_NAME = ("", "Unknown", "N/A", "(null)")
+"""Those of them that nobody is called."""
 IDS_OF_OTHER_WIDTHS = (65534, 65535, 65536, 2**31 - 1, 2**31, 2**31 + 7, 2**32 - 2, 2**32 - 1, 67043328)
 
 
@@ -317,7 +319,7 @@ def draw_entries(draw: Random, oddities: list[str]) -> list[Entry]:
             run=float(draw.choice((1, 59, 600, 86400, 100000))),
             cores=draw.choice((1, 4, 36)),
             memory=draw.choice((1, 1000, 4096, 515317)),
-            user=draw.choice(("ann", "bob", "c.d-e_f")),
+            user=draw.choice(("ann", "bob", "c.d-e_f", "na", "null", "none")),
         )
         entries += ODDITIES[oddity](draw, job)
     return entries
@@ -403,11 +405,13 @@ def draw_notation(draw: Random, entries: list[Entry], form: str) -> Notation:
 def cells(entry: Entry, notation: Notation) -> dict[str, str]:
     """What stands in each column."""
     nothing = notation.draw.choice(notation.missing)
+    nobody = nothing if nothing in NO_NAME else ""
     is_step = entry.step is not None
 
     def when(moment: float | None) -> str:
         if moment is None:
-            return notation.draw.choice(("0", nothing)) if not is_step else nothing
+            long_ago = "0" if notation.times.startswith("epoch") else "1970-01-01T00:00:00"
+            return notation.draw.choice(("0", long_ago, nothing)) if not is_step else nothing
         if notation.times.startswith("epoch"):
             return f"{moment:.0f}{notation.times[5:]}"
         text = strftime("%Y-%m-%dT%H:%M:%S", gmtime(moment + (3600 if notation.times == "zone" else 0)))
@@ -445,9 +449,9 @@ def cells(entry: Entry, notation: Notation) -> dict[str, str]:
         "JobID": entry.id,
         "JobIDRaw": str(entry.number) if entry.step is None else f"{entry.number}.{entry.step}",
         "JobName": entry.name,
-        "User": entry.user or nothing,
+        "User": entry.user or nobody,
         "UID": "1000" if not is_step else "",
-        "Partition": entry.partition or nothing,
+        "Partition": entry.partition or nobody,
         "State": entry.state or nothing,
         "Submit": when(entry.submit),
         "Eligible": when(entry.submit),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 UNITS = {unit: 1024.0**power for power, unit in enumerate("BKMGTPE")}
 MISSING = {"", "unknown", "none", "n/a", "na", "nan", "nat", "null", "(null)", "invalid", "none assigned"}
+NO_NAME = {"", "unknown", "n/a", "(null)", "<na>"}
 RUNNING = "RUNNING|SUSPENDED|COMPLETING|CONFIGURING|STOPPED|SIGNALING|STAGE_OUT"
 FINAL = "COMPLETED|FAILED|CANCELLED|TIMEOUT|(NODE|BOOT)_FAIL|PREEMPTED|DEADLINE|OUT_OF_MEMORY|REVOKED|REQUEUED|RESIZING"
 TEXT = "jobname|comment|admincomment|systemcomment|submitline|workdir|wckey|container|constraints|extra"
@@ -61,6 +62,11 @@ def given(text: str | None) -> str:
     return "" if text is None or text.strip().lower() in MISSING else text.strip()
 
 
+def named(text: str | None) -> str:
+    """A user or a partition: less means that there is none."""
+    return "" if text is None or text.strip().lower() in NO_NAME else text
+
+
 def whole(text: str | None) -> int:
     """`4`, `4.0`, `4e0`, `2K`; 0 if it is missing."""
     text = given(text) or "0"
@@ -72,7 +78,8 @@ def time(text: str | None) -> float | None:
     if re.fullmatch(r"\d+(\.\d+)?(e\d+)?|", text):
         return float(text or 0) or None
     moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return seconds if seconds >= 2 * 86400 else None
 
 
 def duration(text: str | None) -> float | None:
@@ -111,7 +118,7 @@ def record_of(fields: dict[str, str]) -> Record:
     running = "end" in fields and end is None
     state = re.fullmatch(r"([A-Z_]*)(?:\+| by \S+)?", given(get("state"))).group(1)
     cpu = duration(get("totalcpu")) or None
-    who = (given(get("user")) or given(get("uid")), given(get("jobname")), given(get("partition")))
+    who = (named(get("user")) or named(get("uid")), given(get("jobname")), named(get("partition")))
     if submit is None and step is None:
         raise ValueError("a job without a time of submission")
     return Record(id, component, step, submit, start, running, state, run, cores, nodes, memory, cpu, who)

@@ -16,7 +16,6 @@ from asad.errors import LogError
 from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, fields, raw_bytes, read_log
 from asad.replay.readers.node_sets import NodeListTable
-from asad.replay.readers.sacct_columns import FIELDS
 
 COLUMNS = "JobID|JobName|User|Partition|State|Submit|Start|End|Elapsed|NNodes|AllocCPUS|TotalCPU|NodeList"
 DAY = "2024-03-05"
@@ -364,80 +363,6 @@ def test_what_cannot_be_undone_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(b"\x28\xb5\x2f\xfdrest")
     with pytest.raises(LogError, match=r"compressed by zstd.*zstdcat"):
         read_log(path)
-
-
-@pytest.mark.parametrize("delimiter", ["\x1f", "\x1e", "@", "; ", "||", "\t", "::", " | "])
-def test_delimiter_is_what_stands_between_the_names(tmp_path: Path, delimiter: str) -> None:
-    text = "\n".join([COLUMNS, line(), line("2")]).replace("|", delimiter)
-    path = tmp_path / "log"
-    path.write_text(text)
-    assert read_log(path).jobs.job_id.tolist() == [1, 2]
-
-
-def test_every_column_of_sacct_with_delimiters_in_what_is_not_used(tmp_path: Path) -> None:
-    given = {
-        "jobid": "5",
-        "jobname": "a|b",
-        "submit": f"{DAY}T09:00:00",
-        "eligible": f"{DAY}T09:00:00",
-        "start": f"{DAY}T10:00:00",
-        "end": f"{DAY}T10:10:00",
-        "elapsed": "00:10:00",
-        "alloccpus": "4",
-        "submitline": "sbatch --wrap 'cat x | sort | uniq'",
-        "workdir": "/home/a|b",
-        "suspended": "00:00:00",
-        "systemcpu": "00:01.500",
-        "cputimeraw": "2400",
-        "exitcode": "0:0",
-        "state": "COMPLETED",
-    }
-    text = "|".join(given.get(name, "") for name in FIELDS)
-    recorded = read_log(log(tmp_path, text, columns="|".join(FIELDS)))
-    assert recorded.jobs.applications == ("a|b",)
-    assert (recorded.jobs.run_s[0], recorded.jobs.cores[0]) == (600, 4)
-    assert len(read_log(log(tmp_path, text, columns="|".join(FIELDS)), columns=FIELDS).jobs) == 1
-
-
-def test_line_breaks_in_names(tmp_path: Path) -> None:
-    broken = line("2", name="a\nb\n\nc")
-    recorded = read_log(log(tmp_path, line(), broken, line("3")))
-    assert recorded.jobs.job_id.tolist() == [1, 2, 3]
-    assert recorded.jobs.applications == ("fold", "a\nb\n\nc")
-    assert recorded.counts["rest of a line before"] == 3
-    assert balanced(recorded)
-
-
-def test_line_breaks_in_the_last_column(tmp_path: Path) -> None:
-    rows = [f"{line()}|bash -c 'a &&\n b | c\n1'", f"{line('2')}|x", f"{line('3')}|cat <<E\nb|c|d\nE"]
-    recorded = read_log(log(tmp_path, *rows, columns=f"{COLUMNS}|SubmitLine"))
-    assert recorded.jobs.job_id.tolist() == [1, 2, 3]
-    assert balanced(recorded)
-
-
-def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
-    path = log(tmp_path, line(), line("2")[:20], line("3"), line("4")[:9])
-    with pytest.raises(LogError, match="fields where there are 13 columns") as caught:
-        read_log(path)
-    assert caught.value.line == 3
-    recorded = read_log(path, skip_bad=True)
-    assert recorded.jobs.job_id.tolist() == [1, 3]
-    assert recorded.counts["bad"] == 2
-    assert balanced(recorded)
-
-
-def test_records_are_the_same_wherever_blocks_of_lines_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [line(str(job), name=f"a\n|b{job}" if job % 3 else "c") for job in range(1, 40)]
-    path = log(tmp_path, *rows)
-    whole = read_log(path)
-    for size in (1, 50, 99, 1000):
-        monkeypatch.setattr(raw_bytes, "BLOCK_BYTES", size)
-        parts = read_log(path)
-        assert parts.jobs.applications == whole.jobs.applications
-        assert parts.jobs.job_id.tolist() == list(range(1, 40))
-        assert parts.counts == whole.counts
 
 
 @pytest.mark.parametrize(

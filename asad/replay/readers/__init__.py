@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +14,14 @@ from asad.replay.readers import sacct, sacct_json, swf
 from asad.replay.readers.accounting_log import Holdings, Recorded
 from asad.replay.readers.foreign import MOST_CHARACTERS, foreign
 from asad.replay.readers.raw_bytes import plain_bytes
+from asad.replay.readers.table_header import MOST_BEFORE, header_of
 
 __all__ = ["FORMATS", "Holdings", "Recorded", "read_log"]
 
 FORMATS = ("swf", "sacct", "sacct-json", "csv")
+JSON = re.compile(r"\s*[{\[]")
+WARNED_JSON = re.compile(r"\s*(?:\{|\[)\s*(?:$|[\"{\[])")
+"""How JSON begins on a line after a warning; not as `[root@head ~]#` does."""
 
 
 def read_log(
@@ -45,16 +50,18 @@ def read_log(
     raw = plain_bytes(name, str(path))
     if format is None and columns is None:
         _refuse_foreign(name, raw)
-    found = format or ("sacct" if columns is not None else _sniff(raw))
+    if not raw or raw.isspace():
+        raise LogError(name, None, None, "it is empty", "give a log of jobs that ended")
+    found, before = (format, 0) if format else ("sacct", 0) if columns is not None else _sniff(raw)
     if found == "swf":
         return swf.read(name, raw, skip_bad)
     if found == "sacct-json":
-        return sacct_json.read(name, raw, skip_bad=skip_bad, cluster=cluster)
+        return sacct_json.read(name, raw, skip_bad=skip_bad, cluster=cluster, before=before)
     return sacct.read(
         name,
         raw,
         columns=columns,
-        delimiter=delimiter or ("," if format == "csv" else None),
+        delimiter=delimiter,
         skip_bad=skip_bad,
         log_format=format,
         cluster=cluster,
@@ -68,10 +75,20 @@ def _refuse_foreign(name: str, raw: bytes) -> None:
         raise LogError(name, None, None, *found)
 
 
-def _sniff(raw: bytes) -> str:
-    """What a log is, from its first line that says something; a table if nothing else."""
+def _sniff(raw: bytes) -> tuple[str, int]:
+    """What a log is, from its first lines, and how many stand before it; a table if nothing else."""
     start = raw[:MOST_CHARACTERS].decode("utf-8", "replace")
-    first = next((line for line in start.split("\n") if line.strip()), "")
-    if first.lstrip()[:1] in ("{", "["):
-        return "sacct-json"
-    return "swf" if swf.looks_like(first) else "sacct"
+    lines = start.replace("\r", "\n").split("\n")
+    written = [number for number, line in enumerate(lines) if line.strip()][:MOST_BEFORE]
+    if not written:
+        return "sacct", 0
+    first = lines[written[0]]
+    if JSON.match(first.lstrip("\ufeff")):
+        return "sacct-json", 0
+    if swf.looks_like(first):
+        return "swf", 0
+    if any((header := header_of(lines[number])) and header.names_job for number in written):
+        return "sacct", 0
+    return next(
+        (("sacct-json", number) for number in written if WARNED_JSON.match(lines[number])), ("sacct", 0)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,11 @@ class Reading:
 
     path: str
     numbered: bool = True
-    """Are its lines those of the file? Else they are numbers of its records."""
+    """Are its lines those of the file? Else they are numbers of its records, from 0, and errors name `jobs[number]`."""
+    places: dict[int, str] = field(default_factory=dict)
+    """Records whose place is another → it."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the log calls otherwise → how."""
     faults: dict[int, LogError] = field(default_factory=dict)
     """Bad lines, at most one error each, found in any order."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -70,6 +75,9 @@ class Reading:
 
     def fault(self, line: int, column: str | None, bad: BadValue) -> None:
         """Note that `line` is bad."""
+        if not self.numbered:
+            place = self.places.get(line, f"jobs[{line}]")
+            column = f"{place}.{self.keys.get(column, column)}" if column else place
         number = line if self.numbered else None
         self.faults.setdefault(line, LogError(self.path, number, column, bad.problem, bad.remedy))
 

@@ -17,6 +17,10 @@ MISSING = frozenset(
     {"", "none", "unknown", "n/a", "na", "nan", "nat", "<na>", "null", "(null)", "invalid", "none assigned"}
 )
 """What stands for nothing, in lower case: as Slurm writes it, and as what has read and written a table again does."""
+NO_NAME = frozenset({"", "unknown", "n/a", "(null)", "<na>"})
+"""The same in columns of names: `none`, `null` or `na` can be a user's."""
+FIRST_TIME_S = 2 * 86400.0
+"""A date before it (1970-01-03) is what programs write for no time, in whatever zone."""
 NOT_A_TIME = MISSING | {"0", "0.0"}
 WHOLE = re.compile(r"\d{1,18}(?:\.0{0,9})?(?:[eE]\+?\d{1,2})?|\d(?:\.\d{1,15})?[eE]\+?\d{1,2}", re.ASCII)
 DURATION = re.compile(
@@ -65,13 +69,14 @@ class Tres(NamedTuple):
 
 
 def time(text: str) -> float:
-    """`2024-01-31T12:00:00[+0100]` or epoch seconds → UTC epoch seconds; NaN for Unknown and None.
+    """`2024-01-31T12:00:00[+0100]` or epoch seconds → UTC epoch seconds; NaN for Unknown, None and dates before
+    `FIRST_TIME_S`.
 
-    A time without a zone is taken as UTC.
+    A time without a zone is taken as UTC. Small numbers are times, as in logs that were generated.
     """
     if len(text) == 19 and text[10] == "T":
         try:
-            return _DAY[text[:10]] + _CLOCK[text[11:]]
+            return dated(_DAY[text[:10]] + _CLOCK[text[11:]])
         except ValueError:
             pass
     text = text.strip()
@@ -82,13 +87,18 @@ def time(text: str) -> float:
     if match := LOCAL_TIME.fullmatch(text):
         try:
             moment = datetime.fromisoformat(match[1] + (match[2] or "").replace("UTC", "Z"))
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            return dated((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
         except (ValueError, OverflowError):
             pass
     raise BadValue(
         f"{quoted(text)} is not a time",
         "write 2024-01-31T12:00:00, epoch seconds, or Unknown (unset SLURM_TIME_FORMAT)",
     )
+
+
+def dated(seconds: float) -> float:
+    """Epoch seconds of a date; NaN for one that stands for no time."""
+    return seconds if seconds >= FIRST_TIME_S else math.nan
 
 
 def is_local(text: str) -> bool:
@@ -261,4 +271,9 @@ def state(text: str) -> str:
 
 def name(text: str) -> str:
     """A user's, partition's or cluster's name as it stands; empty if it is missing."""
-    return "" if text.lower() in MISSING else text
+    return "" if text.strip().lower() in NO_NAME else text
+
+
+def name_in_csv(text: str) -> str:
+    """The same in CSV, where programs write `NaN` and `nan` for what is missing."""
+    return "" if text in ("NaN", "nan") else name(text)

@@ -116,7 +116,8 @@ NODES = Foreign(
     "give it with --machine; the log is the output of `sacct --json` or sacct -aP (docs/reference/logs.md)",
 )
 OTHER_SLURM = Foreign(
-    "this is the output of another of Slurm's commands (sreport, sdiag, sshare, sstat, sprio or sacctmgr), "
+    "this is the output of another of Slurm's commands (sreport, sdiag, sshare, sstat, sprio, seff or "
+    "sacctmgr), "
     "which is no log of what ran",
     "give the output of `sacct --json` or sacct -aP (docs/reference/logs.md)",
 )
@@ -124,6 +125,30 @@ QSTAT = Foreign(
     "this is what PBS's qstat says of the queue now, which is no log of what ran and no output of `sacct "
     "--json`",
     "take PBS's accounting files (PBS_HOME/server_priv/accounting), and " + PBS.remedy,
+)
+QSTAT_SGE = Foreign(
+    "this is what Grid Engine's qstat says of the queue now, which is no log of what ran",
+    "take Grid Engine's file `accounting`, and " + SGE.remedy,
+)
+BJOBS = Foreign(
+    "this is what LSF's bjobs or bhist says of its jobs, which asad does not read",
+    "take LSF's file lsb.acct, and " + LSF.remedy,
+)
+YAML = Foreign(
+    "this is YAML, which asad does not read (`sacct --yaml`?)",
+    "give the same as JSON: the output of `sacct --json`",
+)
+WEB_PAGE = Foreign(
+    "this is a web page or a part of one, and no log",
+    "give the log itself: the output of `sacct --json` or sacct -aP, or an SWF (did the download ask for a login?)",
+)
+ELASTICSEARCH = Foreign(
+    "this is what Slurm's plugin jobcomp/elasticsearch (or kafka) writes, which is no output of `sacct --json`",
+    _way(
+        "JobID jobid, Submit @submit, Start @start, End @end, ElapsedRaw elapsed, NCPUS total_cpus, NNodes "
+        "total_nodes, TimelimitRaw time_limit, State state, User username, JobName job_name, Partition partition",
+        "where the cluster's own accounting (sacct -aP) is gone",
+    ),
 )
 PHILLY = Foreign(
     "this is Microsoft's Philly trace (cluster_job_log), which is no output of `sacct --json`",
@@ -235,6 +260,19 @@ TABLES: tuple[tuple[frozenset[str], Foreign], ...] = (
             ),
         ),
     ),
+    (
+        frozenset(
+            ("submit_time", "start_time", "end_time", "wallclock_limit", "node_count", "tasks_requested")
+        ),
+        _trace(
+            "LANL's trace of Mustang or Trinity (ATLAS)",
+            _way(
+                "JobID a number for each row, Submit submit_time, Start start_time, End end_time, NCPUS node_count × "
+                "the cores of a node (Mustang 24, Trinity 32), NNodes node_count, Timelimit wallclock_limit, State "
+                "job_status, UID user_ID"
+            ),
+        ),
+    ),
     (frozenset(("cpu_milli", "memory_mib", "creation_time", "deletion_time")), ALIBABA),
     (frozenset(("task_name", "job_name", "plan_cpu", "start_time")), ALIBABA),
     (frozenset(("job_name", "inst_id", "user", "start_time", "end_time")), ALIBABA),
@@ -265,7 +303,13 @@ EPOCH = r"\d{9,10}(?:\d{3})?"
 LINES: tuple[tuple[re.Pattern[str], Foreign], ...] = tuple(
     (re.compile(pattern, re.ASCII), found)
     for pattern, found in (
-        (r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d(?:\.\d+)?;[A-Za-z];[^;]*;", PBS),
+        (r"(?:\d\d/\d\d/\d{4}|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d(?:\.\d+)?;[A-Za-z];[^;]*;", PBS),
+        (r"Job Id: \S|Job id +Name +User +Time Use|Job ID +Username +Queue +Jobname", QSTAT),
+        (r"job-ID +prior +name +user +state", QSTAT_SGE),
+        (r"Summary of time in seconds spent in various states", BJOBS),
+        (r"<!DOCTYPE classads|<classads>", CONDOR),
+        (r"(?i:<!DOCTYPE html|<html|<head|<body|<pre)", WEB_PAGE),
+        (r"Job ID: \d+$", OTHER_SLURM),
         (
             r'"?(?:JOB|EVENT|QUEUE|HOST|MBD|JGRP|LOAD|PRE|CHKPNT|MIG)_[A-Z_0-9]{2,30}"? +"[\d.]{1,10}" +\d{9,10}\b',
             LSF,
@@ -290,6 +334,16 @@ SLURM_CONF = re.compile(
 )
 """How some line of slurm.conf or of `scontrol show node` begins."""
 FULL_HEADS: tuple[tuple[frozenset[str], frozenset[str], Foreign], ...] = (
+    (frozenset(("JOBID", "STAT")), frozenset(("QUEUE", "FROM_HOST", "JOB_NAME", "EXEC_HOST")), BJOBS),
+    (frozenset(("JOBID", "PEND", "PSUSP")), frozenset(("USUSP", "SSUSP")), BJOBS),
+    (frozenset(("OWNER", "SUBMITTED")), frozenset(("RUN_TIME", "BATCH_NAME")), CONDOR),
+    (
+        frozenset(("Cluster",)),
+        frozenset(("Share", "ControlHost", "GrpJobs")),
+        OTHER_SLURM,
+    ),
+    (frozenset(("User", "Def Acct")), frozenset(("Admin",)), OTHER_SLURM),
+    (frozenset(("Name", "GraceTime")), frozenset(("Priority",)), OTHER_SLURM),
     (frozenset(("JOBID",)), frozenset(("ST", "TIME", "NODELIST(REASON)", "TIME_LEFT", "SUBMIT_TIME")), QUEUE),
     (
         frozenset(("NODELIST", "STATE")),
@@ -304,12 +358,14 @@ FULL_HEADS: tuple[tuple[frozenset[str], frozenset[str], Foreign], ...] = (
 SGE_FIELDS = 40
 """Fields of a line of its accounting: 43 and more, of old versions a few fewer; names may hold escaped colons."""
 
-JSON_KEY = re.compile(r'"([A-Za-z_][\w.-]{0,40})"\s*:', re.ASCII)
+JSON_KEY = re.compile(r'"([A-Za-z_@][\w.-]{0,40})"\s*:', re.ASCII)
 SACCT_KEYS = frozenset(("time", "association", "steps"))
 """Two of these are in each job of `sacct --json`."""
 JSON_KINDS: tuple[tuple[frozenset[str], Foreign], ...] = (
     (frozenset(("status", "vc", "jobid", "attempts")), PHILLY),
     (frozenset(("ClusterId", "ProcId")), CONDOR),
+    (frozenset(("COMMAND", "RECORDS")), BJOBS),
+    (frozenset(("jobid", "@submit", "@start")), ELASTICSEARCH),
     (frozenset(("pbs_version", "Jobs")), QSTAT),
     (frozenset(("t_submit", "t_run")), FLUX),
     (frozenset(("t_submit", "ranks")), FLUX),
@@ -346,7 +402,7 @@ def foreign(start: str) -> Foreign | None:
     found = found or next(
         (found for line in plain[:4] for form, found in LINES if form.match(line.lstrip())), None
     )
-    found = found or (NODES if _configuration(plain) else None)
+    found = found or (NODES if _configuration(plain) else None) or _yaml(plain)
     return found or _grid_engine(written, plain) or (CONDOR if _classad(plain) else None)
 
 
@@ -383,6 +439,18 @@ def _configuration(lines: Sequence[str]) -> bool:
     """Whether these are lines of slurm.conf, or of `scontrol show node`, from the first one on."""
     key = re.compile(r"\w+(?:\.\w+)?\s*=|include\s", re.IGNORECASE | re.ASCII)
     return key.match(lines[0]) is not None and any(SLURM_CONF.match(line) for line in lines)
+
+
+def _yaml(lines: Sequence[str]) -> Foreign | None:
+    """YAML of Slurm's commands, by its first keys."""
+    start = "\n".join(lines)
+    if not re.match(
+        r"(?:%YAML.*\n)?(?:---\n)?(?:meta|jobs|errors|warnings|nodes|sinfo): *(?:\n|\[|$)", start
+    ):
+        return None
+    if re.search(r"^[ -]*(?:job_state|eligible_time):", start, re.MULTILINE):
+        return QUEUE
+    return NODES if re.search(r"^(?:nodes|sinfo):|^[ -]*real_memory:", start, re.MULTILINE) else YAML
 
 
 def _grid_engine(written: Sequence[str], plain: Sequence[str]) -> Foreign | None:

@@ -7,8 +7,9 @@ other, a line each or not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -18,6 +19,10 @@ from asad.compiling import compiled
 from asad.errors import LogError
 
 RECORD, DOCUMENT = 0, 1
+MOST_NESTED = 3
+"""Lists and documents in one another."""
+JOBS = re.compile(rb'"jobs"\s*:\s*\[')
+"""What an element of a list has that is a document itself."""
 WRITE_AGAIN = "write the log again (cut off?)"
 
 
@@ -82,6 +87,15 @@ def _scan(text: NDArray[np.uint8], kind: NDArray[np.uint8], span: NDArray[np.int
                         span[found, 0], span[found, 1] = document, position + 1
                     found += 1
                     document = -1
+        elif (
+            byte == 0xEF
+            and depth == 0
+            and document < 0
+            and position + 2 < text.size
+            and text[position + 1] == 0xBB
+            and text[position + 2] == 0xBF
+        ):
+            position += 2  # a byte-order mark of documents that were joined
         elif byte > 32:
             if depth == 0 and document < 0:
                 document = position
@@ -98,15 +112,29 @@ def _scan(text: NDArray[np.uint8], kind: NDArray[np.uint8], span: NDArray[np.int
 
 def records_of(path: str, raw: bytes) -> Iterator[tuple[str, Any]]:
     """Place (`jobs[3]`) and content of each record: the elements of a document's list `jobs`, of a document that is a
-    list, or a document that is a record itself (as `jq -c .jobs[]` writes them).
+    list, or a document that is a record itself (as `jq -c .jobs[]` writes them). Elements of a list may be documents
+    or lists themselves (as `jq -s` writes them).
 
     Raises LogError, with the line, for what is no JSON, and for a document that is neither a record nor has such a
     list."""
-    text = np.frombuffer(raw, dtype=np.uint8)
-    rows = 1024 + len(raw) // 300  # records are longer
+    return _records_within(_Text(path, raw), 0, len(raw), "", MOST_NESTED)
+
+
+class _Text(NamedTuple):
+    """A log, of which parts are read."""
+
+    path: str
+    raw: bytes
+
+
+def _records_within(text: _Text, begin: int, end: int, within: str, deeper: int) -> Iterator[tuple[str, Any]]:
+    """The records of the documents in a part of a log, which stands `within` another one."""
+    raw = text.raw
+    part = np.frombuffer(raw, dtype=np.uint8)[begin:end]
+    rows = 1024 + len(part) // 300  # records are longer
     while True:
         kind, span = np.empty(rows, np.uint8), np.zeros((rows, 4), np.int64)
-        found = _scan(text, kind, span)
+        found = _scan(part, kind, span)
         if found <= rows:
             break
         rows = found
@@ -115,66 +143,101 @@ def records_of(path: str, raw: bytes) -> Iterator[tuple[str, Any]]:
     number = 0
     counted = 0
     for row in range(found):
-        first, stop, key_first, key_stop = span[row].tolist()
+        first, stop, key_first, key_stop = (span[row] + begin).tolist()
         if kind[row] == RECORD:
-            if key_stop == 0 or raw[key_first:key_stop] == b"jobs":
+            if key_stop == begin or raw[key_first:key_stop] == b"jobs":
                 elements.append((first, stop))
             continue
         number += 1
-        of = f"document {number}, " if documents > 1 else ""
-        yield from _records_of_document(path, raw, first, stop, elements, of, counted)
+        of = f"{within}document {number}, " if documents > 1 else within
+        yield from _records_of_document(text, first, stop, elements, of, within, counted, deeper)
         counted += len(elements) or 1
         elements = []
 
 
 def _records_of_document(
-    path: str, raw: bytes, first: int, stop: int, elements: list[tuple[int, int]], of: str, counted: int
+    text: _Text,
+    first: int,
+    stop: int,
+    elements: list[tuple[int, int]],
+    of: str,
+    within: str,
+    counted: int,
+    deeper: int,
 ) -> Iterator[tuple[str, Any]]:
     """The records of one document. All that stands around them is checked first."""
+    raw = text.raw
     if elements:
         around = raw[first : elements[0][0]] + b"0" + raw[elements[-1][1] : stop]
-        whole = _parsed(path, raw, first, stop, around)
+        whole = _parsed(text, first, around, of)
     else:
-        whole = _parsed(path, raw, first, stop, raw[first:stop])
+        whole = _parsed(text, first, raw[first:stop], of)
     if isinstance(whole, dict) and "job_id" in whole and not isinstance(whole.get("jobs"), list):
-        yield f"jobs[{counted}]", whole
+        yield f"{within}jobs[{counted}]", whole
         return
     jobs = whole.get("jobs") if isinstance(whole, dict) else whole
     if not isinstance(jobs, list):
-        raise LogError(path, None, "jobs", "there is no list of jobs", "give the output of `sacct --json`")
+        raise LogError(
+            text.path,
+            raw.count(b"\n", 0, first) + 1 if first else None,
+            f"{of}jobs",
+            "there is no list of jobs",
+            "give the output of `sacct --json`",
+        )
     for number, (begin, end) in enumerate(elements):
-        yield f"{of}jobs[{number}]", _parsed(path, raw, begin, end, raw[begin:end])
+        nested = raw[begin] == ord("[") or JOBS.search(raw, begin, end)
+        if nested and deeper and isinstance(whole, list):
+            yield from _records_within(text, begin, end, f"{of}element {number + 1}, ", deeper - 1)
+            continue
+        place = f"{of}jobs[{number}]"
+        yield place, _parsed(text, begin, raw[begin:end], place)
 
 
-def _parsed(path: str, raw: bytes, first: int, stop: int, text: bytes) -> Any:
-    """What `text` says, which stands in `raw` from `first` to `stop`. Raises LogError with the line of what is
-    wrong."""
+def _parsed(text: _Text, first: int, part: bytes, place: str) -> Any:
+    """What `part` says, which stands in the log from byte `first` on. Raises LogError with the line of what is wrong,
+    and where that is not known, with `place`."""
     try:
-        return orjson.loads(text)
+        return orjson.loads(part)
     except ValueError:
         pass
     try:  # bytes of users that are no UTF-8, halves of characters: the slow way takes them
-        return parsed(path, text.decode("utf-8", "replace"))
+        return parsed(text.path, part.decode("utf-8", "replace"))
     except LogError as error:
-        if error.line is not None:
-            error = LogError(
-                path, raw.count(b"\n", 0, first) + error.line, error.column, error.problem, error.remedy
-            )
-        raise error from None
+        line = text.raw.count(b"\n", 0, first) + (error.line or 1)
+        column = error.column or place.rstrip(", ") or None
+        raise LogError(text.path, line, column, error.problem, error.remedy) from None
 
 
 def parsed(path: str, text: str) -> Any:
     """What JSON says, strictly: no NaN, bounded depth. Raises LogError that names the line."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse(text))
     except json.JSONDecodeError as error:
         problem = f"this is not JSON: {error.msg}"
         raise LogError(path, error.lineno, str(error.colno), problem, WRITE_AGAIN) from error
+    except _NoNumber as error:
+        line = 1 + text.count("\n", 0, error.found.start(1)) if error.found else None
+        problem = f"this is not JSON: it has no {error.name}"
+        raise LogError(path, line, None, problem, "write null for what is not known") from None
     except (RecursionError, ValueError) as error:
         raise LogError(
             path, None, None, "this is not JSON as Slurm writes it", "write the log again with --json"
         ) from error
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(name)
+class _NoNumber(ValueError):
+    """`NaN` and its like, which JSON does not have."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(name)
+        self.name = name
+        self.found = re.search(rf"[:\[,]\s*({re.escape(name)})(?=\s*[,\]}}])", text)
+
+
+def _refuse(text: str) -> Callable[[str], float]:
+    """What refuses a constant in `text`."""
+
+    def refuse(name: str) -> float:
+        raise _NoNumber(name, text)
+
+    return refuse

@@ -19,6 +19,8 @@ BLOCK_BYTES = 1 << 18
 MOST_LAYERS = 3
 """Of compression, one around the other."""
 
+SKIPPABLE = b"\x2a\x4d\x18"
+"""What a frame of zstd that holds no data begins with, after a byte of 0x50 to 0x5f; its length follows."""
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -96,6 +98,9 @@ def _zstd(raw: bytes) -> bytes:
         parts = []
         try:
             while raw:  # frame after frame
+                if raw[1:4] == SKIPPABLE and raw[0] >> 4 == 5:  # of no data, as pzstd writes them
+                    raw = raw[8 + int.from_bytes(raw[4:8], "little") :]
+                    continue
                 frame = zstandard.ZstdDecompressor().decompressobj()
                 parts.append(frame.decompress(raw))
                 if not frame.eof:
@@ -112,6 +117,9 @@ COMPRESSED: tuple[tuple[bytes, str, Callable[[bytes], bytes]], ...] = (
     (b"\xfd7zXZ\x00", "xz", lzma.decompress),
     (b"BZh", "bzip2", bz2.decompress),
     (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
+    *((bytes([0x50 + kind]) + SKIPPABLE, "zstd", _zstd) for kind in range(16)),
+    (b"\x5d\x00\x00", "lzma", lzma.decompress),
+    (b"\x78\x9c", "zlib", zlib.decompress),
 )
 
 

@@ -21,15 +21,15 @@ from asad.replay.readers.job_records import JobRecords, Steps, hint_of
 from asad.replay.readers.node_sets import runs_of
 from asad.replay.readers.raw_bytes import line_blocks
 from asad.replay.readers.recorded_jobs import read_records
-from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, column_name
+from asad.replay.readers.sacct_columns import FREE_TEXT, LISTS, SHAPES, USUAL_SHAPES, column_name
+from asad.replay.readers.table_header import DELIMITERS, Header, check_columns, find_header, header_of
 from asad.replay.readers.table_lines import Layout, Records, records_of
 
-DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":", "\x1f", "\x1e", "\x01", "@", "#", "!")
-"""Those that are tried where no header shows which it is."""
 JOB_ID = re.compile(
     r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,65536}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
 ISO_TIMES = re.compile(r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d )+", re.ASCII)
+ROUNDED_ID = re.compile(r"\d(?:[.,]\d{1,15})?[Ee]\+?\d{1,2}", re.ASCII)
 FLOAT_ID = re.compile(r"\d{1,15}\.0", re.ASCII)
 MOST_KEPT_TEXTS = 100_000
 """Texts of one column whose values are kept from block to block."""
@@ -38,11 +38,20 @@ NOTHING = fields.Tres(0, 0, math.nan)
 
 def job_id(text: str) -> str:
     """`12`, `12_3`, `12_[4-9%2]`, `12+1`, each perhaps with a step: `.batch`, `.0`."""
-    if JOB_ID.fullmatch(text):
-        return text
-    if JOB_ID.fullmatch(text.strip()):
-        return text.strip()
+    word = text.strip()
+    if ROUNDED_ID.fullmatch(word):
+        raise BadValue(
+            f"{quoted(text)} is no job id: a spreadsheet has rounded it", "write the log again, ids as text"
+        )
+    if JOB_ID.fullmatch(word):
+        return word
     raise BadValue(f"{quoted(text)} is not a job id", "write it like 123, 123_4, 123+1 or 123.batch")
+
+
+def _job_of(step: str) -> str:
+    """The job's part of a step's id."""
+    array, bracket, rest = step.rpartition("]")
+    return array + bracket + rest.split(".", 1)[0]
 
 
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -78,13 +87,8 @@ NAMES = {
     "hint": ("comment",),
 }
 """Texts of a record, and the columns of which the first that is there has them."""
-NAME_OF: dict[str, Callable[[str], str]] = {
-    "user": fields.name,
-    "application": str,  # a job may be called none
-    "partition": fields.name,
-    "cluster": fields.name,
-    "hint": hint_of,
-}
+PLAIN_NAMES: dict[str, Callable[[str], str]] = {"application": str, "hint": hint_of}
+"""What is taken as it stands, or has its own reader: a job may be called Unknown."""
 TEXT_COLUMNS = frozenset(name for several in NAMES.values() for name in several)
 REQUIRED = (
     (("jobid", "jobidraw"), "JobID"),
@@ -110,16 +114,16 @@ def read(
     `columns` names them where the file has no header. Raises LogError for missing columns, for the first bad line
     unless `skip_bad`, as `read_records` does, and if no job ran.
     """
-    names, delimiter, header = _columns(path, raw, columns, delimiter)
-    log_format = log_format or ("csv" if delimiter == "," else "sacct")
+    header, names, before = _columns(path, raw, columns, delimiter, log_format == "csv")
+    log_format = log_format or ("csv" if header.delimiter == "," else "sacct")
     for any_of, wanted in REQUIRED:
         if not any(name in names for name in any_of):
             raise LogError(
                 path, None, wanted, "the log does not have this column", "write the log again with it"
             )
     reading = Reading(path, counts={"lines": 0})
-    table = _Table(names, delimiter, header, log_format, reading)
-    for block in records_of(line_blocks(raw), table.layout, reading):
+    table = _Table(names, header, log_format, reading)
+    for block in records_of(line_blocks(raw), table.layout, reading, before):
         table.add(block)
         if reading.faults and not skip_bad:  # the first bad line is among those that were read
             break
@@ -127,66 +131,44 @@ def read(
 
 
 def _columns(
-    path: str, raw: bytes, columns: Sequence[str] | None, delimiter: str | None
-) -> tuple[list[str], str, str | None]:
-    """Names of the columns in lower case, the delimiter, and the header line if there is one."""
-    lines = next(line_blocks(raw[:1_000_000]), [])
+    path: str, raw: bytes, columns: Sequence[str] | None, delimiter: str | None, comma: bool
+) -> tuple[Header, tuple[str, ...], int]:
+    """How a table is written, the names of its columns in lower case, and how many lines stand before it.
+
+    `comma`: what has no header is separated by commas.
+    """
+    lines = [line for block in line_blocks(raw[:1_000_000]) for line in block]
+    if columns is None:
+        before, header = find_header(path, lines, delimiter)
+        return header, _names_of_rows(header, lines), before
+    names = tuple(column_name(name, abbreviated=True) or "" for name in columns)
+    for name, known in zip(columns, names, strict=True):
+        if not known:
+            hint = "name columns as `sacct --helpformat` lists them"
+            raise LogError(path, None, quoted(name.lower()), "sacct has no such column", hint)
     number, first = next(((n, line) for n, line in enumerate(lines, 1) if line.strip()), (1, ""))
-    between = delimiter or _between_names(first)
-    header = _names(first.split(between)) if between else []
-    has_header = _is_header(header)
-    if columns is not None:
-        names = [column_name(name, abbreviated=True) or "" for name in columns]
-        for name, known in zip(columns, names, strict=True):
-            if not known:
-                hint = "name columns as `sacct --helpformat` lists them"
-                raise LogError(path, None, quoted(name.lower()), "sacct has no such column", hint)
-        chosen = delimiter or max(DELIMITERS, key=lambda by: first.count(by) >= len(names) - 1 > 0)
-        if has_header and between:
-            return names, between, first
-        return names, chosen, None
-    if has_header and between:
-        if header[-1] == "":  # sacct -p ends each line with the delimiter
-            header.pop()
-        return header, between, first
-    if len(first.split()) > 2 and _is_header(_names(first.split())):
-        raise LogError(
-            path, number, None, "columns are aligned by spaces and cut off", "write the log with `sacct -P`"
-        )
-    raise LogError(
-        path,
-        number,
-        None,
-        "this is no log that asad knows: not SWF, not JSON, no table whose first line names its columns",
-        "if it is a table without a header, name its columns with --columns, and with --delimiter what stands between "
-        "them; or say what it is with --format",
-    )
+    named = header_of(first, delimiter)
+    if named is not None and named.names_job:
+        check_columns(path, number, named, names)
+        return named, names, 0
+    chosen = "," if comma else max(DELIMITERS, key=lambda by: first.count(by) >= len(names) - 1 > 0)
+    return Header("", names, delimiter or chosen, 0, quoted=False, trailing=False), names, 0
 
 
-def _names(fields_of_line: Sequence[str]) -> list[str]:
-    return [column_name(name) or name.strip().strip('"').lower() for name in fields_of_line]
-
-
-def _is_header(names: Sequence[str]) -> bool:
-    return ("jobid" in names or "jobidraw" in names) and sum(
-        column_name(name) is not None for name in names
-    ) >= 3
-
-
-def _between_names(first: str) -> str | None:
-    """What stands between the columns' names on the first line, with blanks around it; None for blanks alone."""
-    between = re.search(r"(?<=\w)[\"']?(%-?\d+)?[\"']?([^\w\"'%]+)[\"']?(?=\w)", first, re.ASCII)
-    if not between or not between[2].strip(" "):
-        return None
-    return between[2]
+def _names_of_rows(header: Header, lines: Sequence[str]) -> tuple[str, ...]:
+    """The names of columns, with one before them where rows have names of their own, as R writes them."""
+    names = header.names
+    if not header.quoted:
+        return names
+    at = next((at for at, line in enumerate(lines) if line == header.line), len(lines))
+    following = next((line for line in lines[at + 1 :] if line.strip()), "")
+    return ("", *names) if following.count(header.delimiter) == len(names) and not header.trailing else names
 
 
 class _Table:
     """The records of a log, of which blocks are added one after the other."""
 
-    def __init__(
-        self, names: list[str], delimiter: str, header: str | None, log_format: str, reading: Reading
-    ) -> None:
+    def __init__(self, names: Sequence[str], header: Header, log_format: str, reading: Reading) -> None:
         self.place = {  # of equal names the first one counts
             name: names.index(name)
             for name in dict.fromkeys(names)
@@ -200,25 +182,34 @@ class _Table:
         self._memo: dict[str, fields.Memo[Any]] = {
             name: fields.Memo(parse) for name, parse in PARSERS.items()
         }
+        self._name = fields.name_in_csv if log_format == "csv" else fields.name
         self._flagged = 0
         self._float_ids: bool | None = None
-        comma = delimiter == ","
+        comma = header.delimiter == ","
         self.layout = Layout(
             width=len(names),
-            delimiter=delimiter,
-            header=header,
-            trailing=header is not None and header.endswith(delimiter),
-            quoted=log_format == "csv",
+            delimiter=header.delimiter,
+            header=header if header.line else None,
+            names=header.names,
+            trailing=header.trailing,
+            quoted=log_format == "csv" or (header.quoted and len(header.delimiter) == 1),
             used={at: hint_of if name == "comment" else str for name, at in self.place.items()},
             free=frozenset(
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
             ),
-            readers={
-                at: self._memo[name].__getitem__ if name in PARSERS else _shape(SHAPES[name])
-                for at, name in enumerate(names)
-                if (name in self.place and name in PARSERS) or name in SHAPES
-            },
+            readable={at: readable for at, name in enumerate(names) if (readable := self._readable(name))},
+            usual={at: _matches(USUAL_SHAPES[name]) for at, name in enumerate(names) if name in USUAL_SHAPES},
         )
+
+    def _readable(self, name: str) -> Callable[[str], bool] | None:
+        """What says whether a text can stand in a column; None where any can."""
+        if name in self.place and name in PARSERS:
+            can = _parses(PARSERS[name])
+        elif name in SHAPES:
+            can = _matches(SHAPES[name])
+        else:
+            return None
+        return can if name in UNIQUE else _Kept(can).__getitem__
 
     def add(self, block: Records) -> None:
         """Take a block of records: jobs as columns, and what steps used."""
@@ -235,7 +226,9 @@ class _Table:
             for row in rows:
                 row[identity] = row[identity].strip().removesuffix(".0")
         elif any("." in one for one in ids):
-            rows, lines = self._without_steps(block, ids)
+            # dots within brackets are Slurm's, where it shortened a range of tasks: 10_[1,3,...]
+            dots = ["." in one.rpartition("]")[2] for one in ids]
+            rows, lines = self._without_steps(block, ids, dots)
         if rows:
             self._add_jobs(rows, lines)
 
@@ -248,24 +241,28 @@ class _Table:
             self.reading.notes.append("times without a zone are taken as UTC")
         return self.records
 
-    def _without_steps(self, block: Records, ids: list[str]) -> tuple[list[list[str]], list[int]]:
+    def _without_steps(
+        self, block: Records, ids: list[str], of_step: list[bool]
+    ) -> tuple[list[list[str]], list[int]]:
         """The rows and lines of jobs. What steps used is kept, and who stands before them."""
         cpu, start = self.place.get("totalcpu"), self.place.get("start")
         rows, lines = [], []
         before = len(self.records) - 1
         steps = self.steps
-        for row, line, one in zip(block.rows, block.line, ids, strict=True):
-            if "." not in one:
+        for row, line, one, is_step in zip(block.rows, block.line, ids, of_step, strict=True):
+            if not is_step:
                 rows.append(row)
                 lines.append(line)
                 before += 1
                 continue
+            column = self._identity
             try:
+                name = _job_of(job_id(one))
+                column = "step"
                 seconds = self._memo["totalcpu"][row[cpu]] if cpu is not None else math.nan
-                name = job_id(one).split(".", 1)[0]
                 moment = fields.time(row[start]) if seconds > 0 and start is not None else math.nan
             except BadValue as bad:
-                self.reading.fault(line, "step", bad)
+                self.reading.fault(line, column, bad)
                 continue
             self.reading.count("step")
             if seconds > 0:
@@ -341,9 +338,9 @@ class _Table:
         for name, several in NAMES.items():
             found = next((one for one in several if one in text), None)
             if found is not None:
-                names[name] = list(map(NAME_OF[name], text[found]))
+                names[name] = list(map(PLAIN_NAMES.get(name, self._name), text[found]))
         if "user" in text and "uid" in text:
-            uids = map(fields.name, text["uid"])
+            uids = map(self._name, text["uid"])
             names["user"] = [user or uid for user, uid in zip(names["user"], uids, strict=True)]
         job_ids = column(self._identity, "")
         self.records.add(job_ids, numbers, names, text.get("nodelist"), self.reading)
@@ -361,27 +358,47 @@ class _Table:
 
 
 TIMES = ("submit", "start", "end")
-UNIQUE = frozenset(("jobid", "jobidraw", *TIMES))
+UNIQUE = frozenset(("jobid", "jobidraw", "eligible", "dbindex", "sluid", "originalsluid", *TIMES))
+"""Columns in which texts hardly ever come again."""
 
 
-def _shape(shape: re.Pattern[str]) -> Callable[[str], Any]:
-    """Reads what has the shape of a column that is not used. Raises BadValue."""
+def _parses(parse: Callable[[str], Any]) -> Callable[[str], bool]:
+    """Whether a parser takes a text."""
 
-    def check(text: str) -> None:
-        if not shape.fullmatch(text.strip()):
-            raise BadValue(f"{quoted(text)} cannot stand in its column", "correct the line")
+    def can(text: str) -> bool:
+        try:
+            parse(text)
+        except BadValue:
+            return False
+        return True
 
-    return check
+    return can
+
+
+def _matches(shape: re.Pattern[str]) -> Callable[[str], bool]:
+    """Whether a text has a shape."""
+    return lambda text: shape.fullmatch(text.strip()) is not None
+
+
+class _Kept(fields.Memo[bool]):
+    """Answers of which so many are kept."""
+
+    def __missing__(self, text: str) -> bool:
+        if len(self) >= MOST_KEPT_TEXTS:
+            self.clear()
+        return super().__missing__(text)
 
 
 def _iso_seconds(texts: Sequence[str]) -> Floats | None:
-    """Times of the form `2024-01-31T12:00:00`, all of them, in UTC epoch seconds; None if one is of another form."""
+    """Times of the form `2024-01-31T12:00:00`, all of them, as `fields.time` has them; None if one is of another
+    form."""
     if not ISO_TIMES.fullmatch(" ".join((*texts, ""))):
         return None
     try:
-        return np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)
+        seconds = np.array(texts, dtype="datetime64[s]").astype(np.int64).astype(np.float64)
     except ValueError:
         return None
+    return np.where(seconds >= fields.FIRST_TIME_S, seconds, np.nan)
 
 
 def _first_positive(*columns: Sequence[int]) -> Any:

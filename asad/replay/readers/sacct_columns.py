@@ -101,6 +101,12 @@ SHAPES = {
 more. It may always be empty, as it is for steps."""
 
 
+_PATH = re.compile(r"(?:" + _MISSING + r"|/.*|[\w./+@=-]*%[\w.%/+@=-]*)", re.IGNORECASE | re.DOTALL)
+USUAL_SHAPES = dict.fromkeys(("stderr", "stdin", "stdout", "workdir"), _PATH)
+"""A column of free text → what nearly all matches that stands in it: paths from the root on, and names in which Slurm
+fills in ids (`slurm-%j.out`)."""
+
+
 def column_name(text: str, *, abbreviated: bool = False) -> str | None:
     """The column that `text` names, in lower case and by its newest name; None if sacct has none of that name.
 

@@ -23,6 +23,8 @@ from asad.replay.readers.recorded_jobs import read_records
 
 BLOCK = 4096
 """Records turned into columns at a time."""
+KEYS = {"Submit": "time.submission", "End": "time.end", "nodelist": "nodes"}
+"""Columns of sacct → keys of its JSON, of errors that are found later."""
 _check_nodes = lru_cache(maxsize=4096)(runs_of)
 
 
@@ -46,13 +48,20 @@ def _bad_key(key: str, problem: str) -> BadValue:
     )
 
 
-def read(path: str, raw: bytes, *, skip_bad: bool, cluster: str | None) -> Recorded:
-    """The jobs of `sacct --json`, in UTF-8; counts are of job records and their steps.
+def read(path: str, raw: bytes, *, skip_bad: bool, cluster: str | None, before: int = 0) -> Recorded:
+    """The jobs of `sacct --json`, in UTF-8; counts are of job records and their steps. So many lines `before` it are
+    none of it.
 
     Raises LogError if it is not such JSON, for the first bad record unless `skip_bad`, as `read_records` does, and if
     no job ran.
     """
-    records, reading = JobRecords(), Reading(path, numbered=False, counts={"lines": 0})
+    records, reading = JobRecords(), Reading(path, numbered=False, keys=KEYS, counts={"lines": 0})
+    if before:
+        lines = raw.split(b"\n", before)
+        raw = b"\n" * before + lines[-1]
+        reading.note(
+            before, f"lines before the JSON are left out: {quoted(lines[0].decode('utf-8', 'replace'))}"
+        )
     flags: Counter[str] = Counter()
     rows = _rows(records_of(path, raw), reading, flags)
     columns = ("job_id", "nodes_text", *NUMBERS, *NAMES)
@@ -73,13 +82,14 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """The values of each record by column; bad ones are noted."""
     for number, (place, record) in enumerate(found):
+        if place != f"jobs[{number}]":
+            reading.places[number] = place
         steps = _steps(record)
         reading.count("lines", 1 + len(steps))
         try:
             row = _row(number, record, steps, flags)
         except BadValue as bad:
-            key = f".{bad.column}" if bad.column else ""
-            reading.fault(number, f"{place}{key}", bad)
+            reading.fault(number, bad.column, bad)
             reading.count("step of a bad record", len(steps))
             continue
         reading.count("step", len(steps))
