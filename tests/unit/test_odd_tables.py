@@ -30,7 +30,8 @@ from asad.replay.readers.sacct_columns import FIELDS
     ],
 )
 def test_a_header_of_other_columns_is_refused(tmp_path: Path, second: str, skip_bad: bool) -> None:
-    path = log(tmp_path, line(), second, line("2"))
+    by = next(one for one in "|,;" if one in second)
+    path = log(tmp_path, line(), second, f"{line('2')}|".replace("|", by))
     with pytest.raises(
         LogError, match=r"another header, with other \w+, at line 3; give the logs one by one"
     ):
@@ -68,9 +69,10 @@ def test_columns_that_a_user_names_are_no_header(tmp_path: Path) -> None:
         "sacct -o JobID,JobName,Submit,Start",
         "echo $SLURM_JOBID|sort",
         "JobID,Submit: see Start, State",
+        "sacct <<E\nJobID,JobName,Submit\nE",
     ]
     rows = [f"{line(str(number))}|{text}" for number, text in enumerate(texts)]
-    assert len(read_log(log(tmp_path, *rows, columns=f"{COLUMNS}|SubmitLine")).jobs) == 3
+    assert len(read_log(log(tmp_path, *rows, columns=f"{COLUMNS}|SubmitLine")).jobs) == 4
     assert len(read_log(log(tmp_path, line(name="JobID", user="Submit"))).jobs) == 1
 
 

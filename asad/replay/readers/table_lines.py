@@ -214,8 +214,10 @@ def _headers(lines: list[str], first: int, layout: Layout, reading: Reading) -> 
         header = header_again(line, layout.header, layout.names, layout.delimiter)
         if header is None:
             continue
-        found[at] = header
         if header.names != layout.names or header.delimiter != layout.delimiter:
+            following = lines[at + 1] if at + 1 < len(lines) else line
+            if following.count(header.delimiter) < len(header.names) - 1:
+                continue  # a user's text that names columns: no record of theirs follows
             what = "columns" if header.delimiter == layout.delimiter else "delimiters"
             raise LogError(
                 reading.path,
@@ -224,6 +226,7 @@ def _headers(lines: list[str], first: int, layout: Layout, reading: Reading) -> 
                 f"another header, with other {what}, at line {first + at}",
                 "give the logs one by one",
             )
+        found[at] = header
     return found
 
 
