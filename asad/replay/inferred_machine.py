@@ -269,8 +269,8 @@ def _uneven_parts(
     """Parts of the holdings over several nodes with which all nodes together need the fewest cores, by a linear
     program.
 
-    Each has at least one core of each of its nodes; of several such spreads one with small nodes is taken. None where
-    that is too large a program, or takes too long.
+    Each has at least one core of each of its nodes (or even parts, where it has fewer cores than nodes); of several
+    such spreads one with small nodes is taken. None where that is too large a program, or takes too long.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -291,6 +291,7 @@ def _uneven_parts(
     values = np.concatenate((np.ones(len(row)), -np.ones(len(rows)), np.ones(nodes), -np.ones(nodes)))
     down = np.concatenate((row, np.arange(len(rows)), len(rows) + every, len(rows) + every))
     across = np.concatenate((column, parts + on, parts + every, np.full(nodes, last)))
+    one_each = np.minimum(1.0, np.repeat(cores[several] / width[several], width[several]))
     bounds = np.concatenate((-np.array([alone for _, alone, _ in rows], dtype=float), np.zeros(nodes)))
     whole = csr_array(
         (np.ones(parts), np.arange(parts), even.offset[np.append(several, len(width))]),
@@ -302,7 +303,7 @@ def _uneven_parts(
         b_ub=bounds,
         A_eq=whole,
         b_eq=cores[several],
-        bounds=np.column_stack((np.concatenate((np.ones(parts), least, [0.0])), np.full(last + 1, np.inf))),
+        bounds=np.column_stack((np.concatenate((one_each, least, [0.0])), np.full(last + 1, np.inf))),
         method="highs",
         options={"time_limit": MOST_S},
     )
@@ -320,7 +321,8 @@ def _held_at_once(
     rows: list[tuple[int, float, list[int]]] = []
     alone = [0.0] * even.nodes
     parts: list[dict[int, None]] = [{} for _ in range(even.nodes)]
-    fresh = [False] * even.nodes
+    # of each node: has something begun since the last row, and at a time that counts?
+    grown, sure = [False] * even.nodes, [False] * even.nodes
     terms = 0
     for one, rises, counts in zip(
         events.holding.tolist(), events.rises.tolist(), events.counts.tolist(), strict=True
@@ -331,12 +333,16 @@ def _held_at_once(
         several = even.offset[one + 1] > part
         for run in range(even.begin[even.node_set[one]], even.begin[even.node_set[one] + 1]):
             for node in range(int(even.first[run]), int(even.stop[run])):
-                if not rises and (fresh[node] or counts):
+                if grown[node] and (
+                    sure[node] if rises and not counts else not rises and (sure[node] or counts)
+                ):
                     if parts[node]:
                         rows.append((node, alone[node], list(parts[node])))
                         terms += len(parts[node])
                     least[node] = max(least[node], alone[node])
-                fresh[node] = rises and (fresh[node] or counts)
+                    grown[node] = sure[node] = False
+                if rises:
+                    grown[node], sure[node] = True, sure[node] or counts
                 if several:
                     if rises:
                         parts[node][part] = None
@@ -347,4 +353,13 @@ def _held_at_once(
                     alone[node] += even.each[one] if rises else -even.each[one]
         if terms > MOST_TERMS:
             return None
+    # what counts at no time, a node has room for all the same
+    seen = {part for _, _, one in rows for part in one}
+    for one in np.flatnonzero(np.diff(even.offset)).tolist():
+        part = int(even.offset[one])
+        for run in range(even.begin[even.node_set[one]], even.begin[even.node_set[one] + 1]):
+            for node in range(int(even.first[run]), int(even.stop[run])):
+                if part not in seen:
+                    rows.append((node, 0.0, [part]))
+                part += 1
     return least, rows

@@ -472,6 +472,25 @@ def test_an_uneven_job_makes_no_node_larger(tmp_path: Path) -> None:
     assert "lower bound" not in machine.origin
 
 
+def test_uneven_parts_beside_a_night_and_a_job_of_fewer_cores_than_nodes(tmp_path: Path) -> None:
+    night = "2024-10-27T02"
+    at_night = {
+        "submit": f"{night}:00:00",
+        "start": f"{night}:10:00",
+        "end": f"{night}:50:00",
+        "elapsed": "00:40:00",
+    }
+    rows = [
+        line("1", cores=28, nodes="n[1-2]", width=2),
+        line("2", cores=20, nodes="n2"),
+        line("3", cores=24, nodes="n1", start="12:00:00", end="13:00:00"),
+        line("4", cores=24, nodes="n2", start="12:00:00", end="13:00:00"),
+        line("5", cores=1, nodes="n[1-2]", width=2, start="14:00:00", end="15:00:00"),
+        *(line(str(job), cores=30, nodes="n[1-2]", width=2, **at_night) for job in range(6, 9)),
+    ]
+    assert infer(read_log(log(tmp_path, *rows))).cores.tolist() == [24, 24]
+
+
 def test_even_parts_where_nothing_speaks_against_them(tmp_path: Path) -> None:
     machine = infer(
         read_log(log(tmp_path, line("1", cores=64, nodes="n[1-4]", width=4), line("2", cores=4, nodes="n1")))
