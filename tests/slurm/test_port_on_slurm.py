@@ -360,7 +360,7 @@ def test_co_allocation_shares_one_core_and_is_done_once(port: Port) -> None:
     node = port.slurm.node_names[0]
     assert port.slurm.job(guest)["NodeList"] == node
     port.see(lambda _: port.quotas(guest) == port.quotas(host) == {HALF_US}, "both are held")
-    assert idle_class(node, guest)
+    port.see(lambda _: idle_class(node, guest), "the guest is in the idle class")
     assert port.quotas(other) == set(), "who lends nothing is left alone"
     row = port.row(snapshot, guest)
     (outcome,) = port.cluster.apply([SetShare(CAUSE, row, 0.2, capped=False)])
