@@ -17,7 +17,7 @@ from asad_under_test import PATIENCE_S, Asad, Lent, nothing_is_lost_or_left, que
 from asad.api.control import ask
 from asad.errors import ExitStatus
 from lab import LabError
-from lab.slurm import RealSlurm, free_ports, why_not
+from lab.slurm import BACKUP, RealSlurm, free_ports, why_not
 
 
 @contextlib.contextmanager
@@ -183,7 +183,10 @@ def test_the_second_head_node_takes_over_daemon_and_controller(backed: RealSlurm
         asad.start("asad", config)  # before any controller answers
         until(
             lambda: as_shown(slurm, waiting).get("Partition") == "batch",
-            lambda: f"the offer is taken back: {as_shown(slurm, waiting)}\n{asad.last_words()}",
+            lambda: (
+                f"the offer is taken back: {as_shown(slurm, waiting)}\n{asad.last_words()}\n"
+                f"{slurm.last_words(BACKUP, 60)}"
+            ),
         )
         assert not slurm.daemons["slurmctld"].alive, "it was the second controller that was asked"
         at_home = slurm.job(waiting)

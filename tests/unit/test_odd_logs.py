@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import heapq
 import json
 import lzma
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -470,6 +473,43 @@ def test_an_uneven_job_makes_no_node_larger(tmp_path: Path) -> None:
     assert machine.cores.tolist() == [24, 24]
     assert "uneven" in machine.origin
     assert "lower bound" not in machine.origin
+
+
+def test_many_uneven_jobs_make_nodes_little_larger(tmp_path: Path) -> None:
+    """A full machine of 40 nodes of 32 cores, whose jobs take what is free, node after node."""
+    draw = Random(7)
+    free = dict.fromkeys(range(1, 41), 32)
+    rows: list[str] = []
+    ends: list[tuple[int, list[tuple[int, int]]]] = []
+    now = 1709600000
+    while len(rows) < 1500:
+        nodes = draw.sample([node for node in free if free[node]], draw.choice((1, 2, 4)))
+        parts = [(node, draw.randint(1, free[node])) for node in nodes]
+        for node, part in parts:
+            free[node] -= part
+        run = draw.randrange(600, 30000)
+        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) for at in (now, now + run))
+        rows.append(
+            line(
+                str(len(rows) + 1),
+                cores=sum(part for _, part in parts),
+                nodes=",".join(f"n{node}" for node in nodes),
+                width=len(nodes),
+                submit=begin,
+                start=begin,
+                end=end,
+                elapsed=f"{run // 3600:02d}:{run // 60 % 60:02d}:{run % 60:02d}",
+            )
+        )
+        heapq.heappush(ends, (now + run, parts))
+        while sum(amount > 0 for amount in free.values()) < 4:
+            now, ended = heapq.heappop(ends)
+            for node, part in ended:
+                free[node] += part
+    machine = infer(read_log(log(tmp_path, *rows)))
+    assert len(machine.cores) == 40
+    assert 0.95 * 1280 <= machine.cores.sum() <= 1.1 * 1280, "even parts need 1 668"
+    assert "a few percent" in machine.origin
 
 
 def test_uneven_parts_beside_a_night_and_a_job_of_fewer_cores_than_nodes(tmp_path: Path) -> None:

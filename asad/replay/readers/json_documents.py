@@ -185,8 +185,8 @@ def _records_of_document(
             "give the output of `sacct --json`",
         )
     for number, (begin, end) in enumerate(elements):
-        nested = raw[begin] == ord("[") or JOBS.search(raw, begin, end)
-        if nested and deeper and isinstance(whole, list):
+        may_be_nested = deeper and isinstance(whole, list)
+        if may_be_nested and (raw[begin] == ord("[") or JOBS.search(raw, begin, end)):
             yield from _records_within(text, begin, end, f"{of}element {number + 1}, ", deeper - 1)
             continue
         place = f"{of}jobs[{number}]"

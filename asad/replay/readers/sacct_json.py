@@ -105,9 +105,8 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
     if not isinstance(record, dict):
         raise BadValue("this is no job record", "write the log again with `sacct --json`")
     allocated = _tres(record, "tres.allocated")
-    asked = _tres(record, "tres.requested")
     cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
-    cores = cores or _whole(asked.get("cpu", 0), "tres.requested")
+    cores = cores or _whole(_tres(record, "tres.requested").get("cpu", 0), "tres.requested")
     nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
     elapsed = _number(record, "time.elapsed")
     memory, flagged = _memory(record, allocated, cores, nodes)
@@ -139,7 +138,7 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
         "partition": _text(record, "partition"),
         "nodes_text": names if "nodes" in record else None,
         "hint": hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
-        "gres": _gres(record, "tres.allocated"),
+        "gres": _gres(record, "tres.allocated") if "gres" in allocated else "",
     }
     # only now that nothing of it can fail: of a bad record nothing counts
     flags["flagged"] += flagged
@@ -182,7 +181,10 @@ def _whole_characters(text: str) -> str:
 
 def _number(record: Mapping[str, Any], key: str, bits: int = 32) -> float:
     """A number of 0 and more, in either notation; NaN if not set, inf if infinite."""
-    return _as_number(_at(record, key), key, bits)
+    value = _at(record, key)
+    if value.__class__ is int and 0 <= value < 2**31:  # as nearly all are
+        return float(value)
+    return _as_number(value, key, bits)
 
 
 def _as_number(value: Any, key: str, bits: int = 32) -> float:
@@ -191,8 +193,6 @@ def _as_number(value: Any, key: str, bits: int = 32) -> float:
 
     In a field of another width they are numbers like others, and a number that says that it is set never is one of
     them."""
-    if value.__class__ is int and 0 <= value < 2**31:  # as nearly all are
-        return float(value)
     if isinstance(value, dict):
         bits = 0
         if (value := plain(value)) == math.inf:
@@ -303,9 +303,7 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
 
 def _gres(record: Mapping[str, Any], key: str) -> str:
     """The gres among them; `_tres` has refused what is no list of resources."""
-    entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
-    if not entries:
-        return ""
+    entries = [entry for entry in _at(record, key) if entry["type"] == "gres"]
     names = [(entry.get("name"), entry.get("count")) for entry in entries]
     return fields.gres_text(
         {name: count for name, count in names if isinstance(name, str) and isinstance(count, int)}
