@@ -17,7 +17,7 @@ MOST_TERMS = 5_000
 MOST_STEPS = 20_000
 """They are the best ones, by a linear program, where that has no more terms and needs no more steps."""
 LEVEL_PASSES, SLACK_PASSES = 10, 30
-MOST_WORK = 1_000_000_000
+MOST_WORK = 300_000_000
 """Else good ones, in so many passes over all jobs, or as many as take no more additions."""
 DAY_S = 86400.0
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from asad.cluster.slurm_json import MEBIBYTE, plain
@@ -65,10 +66,9 @@ def read(path: str, raw: bytes, *, skip_bad: bool, cluster: str | None, before: 
     flags: Counter[str] = Counter()
     rows = _rows(records_of(path, raw), reading, flags)
     columns = ("job_id", "nodes_text", *NUMBERS, *NAMES)
+    values = itemgetter(*columns)
     while block := list(islice(rows, BLOCK)):
-        column = dict(
-            zip(columns, zip(*([row[name] for name in columns] for row in block), strict=True), strict=True)
-        )
+        column = dict(zip(columns, zip(*map(values, block), strict=True), strict=True))
         records.add(column["job_id"], column, column, column["nodes_text"], reading)
     records.has_end = bool(flags["end"])
     reading.note(
@@ -148,8 +148,9 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
     """The value at a dotted key; None if any part of it is missing."""
-    value: Any = record
-    for part in PARTS[key]:
+    first, *rest = PARTS[key]
+    value = record.get(first)
+    for part in rest:
         if value is None:
             return None
         if value.__class__ is not dict:
