@@ -16,9 +16,11 @@ MOST_PARTS = 5_000_000
 MOST_TERMS = 5_000
 MOST_STEPS = 20_000
 """They are the best ones, by a linear program, where that has no more terms and needs no more steps."""
-LEVEL_PASSES, SLACK_PASSES = 10, 30
+LEVEL_PASSES, SLACK_PASSES, LEAST_PASSES = 10, 30, 8
 MOST_WORK = 300_000_000
-"""Else good ones, in so many passes over all jobs, or as many as take no more additions."""
+"""Else good ones, in so many passes over all jobs; in fewer where those take more additions, but in the least, unless
+one of them takes half as many."""
+UNTRIED = "; uneven ones, for which smaller nodes may do, are too many to be looked for"
 DAY_S = 86400.0
 
 
@@ -136,25 +138,26 @@ def largest(spread: Spread) -> Floats:
 
 def uneven_parts(
     events: Events, taken: NDArray[np.bool_], cores: NDArray[np.int64], even: Spread, enough: float
-) -> tuple[Floats, bool] | None:
-    """Parts of the holdings over several nodes with which all nodes together need few cores, and whether no others
-    need fewer.
+) -> tuple[Floats | None, str]:
+    """Parts of the holdings over several nodes with which all nodes together need few cores, and what is to be known
+    of them; None where even parts, with which nodes need `enough` cores, are as good as any, or others were not looked
+    for.
 
     Each has at least one core of each of its nodes (or even parts, where it has fewer cores than nodes). A small
-    linear program finds the best, passes over the jobs good ones: they needed 4 to 7 % more cores than there were, on
-    random schedules of machines of 4 800 to 12 800 cores where even parts needed twice as many. None where even parts,
-    with which nodes need `enough` cores, are as good as any, or where there are too many.
+    linear program finds the best, passes over the jobs good ones (benchmarks/bench_inferred_machine.py).
     """
     width = np.diff(even.offset)
     alone = even._replace(each=np.where(width > 0, 1.0, even.each), parts=np.zeros(0))
     least = np.maximum(peaks(events, taken & (width == 0), alone, np.zeros(even.nodes))[0], largest(alone))
-    if np.ceil(least - 1e-6).sum() >= enough or len(even.parts) > MOST_PARTS:
-        return None
+    if np.ceil(least - 1e-6).sum() >= enough:
+        return None, ""
+    if len(even.parts) > MOST_PARTS:
+        return None, UNTRIED
     best = _fewest(events, taken, cores, even, least)
     if best is not None:
-        return best, True
+        return best, ""
     good = _levelled(events, taken, cores, even)
-    return None if good is None else (good, False)
+    return (None, UNTRIED) if good is None else (good, "; that may be a tenth too many cores")
 
 
 # ------------------------------------------------------------------------------------------------- a linear program
@@ -296,19 +299,22 @@ def _levelled(
     events: Events, taken: NDArray[np.bool_], cores: NDArray[np.int64], even: Spread
 ) -> Floats | None:
     """Parts that jobs, one after the other, choose by what others hold of their nodes meanwhile: first so that all
-    nodes are as full, then so that all have as much room below the most that is held of them. None where one pass
-    would take more than `MOST_WORK`."""
+    nodes are as full, then so that all have as much room below the most that is held of them. None where a pass
+    takes too long."""
     spread = even._replace(parts=even.parts.copy())
     levels = _levels(events, taken, spread)
     work = 2 * int((levels.until - levels.since).sum()) + 20 * len(even.parts)
-    passes = MOST_WORK // work
+    if work > MOST_WORK // 2:
+        return None
+    passes = min(LEVEL_PASSES + SLACK_PASSES, max(LEAST_PASSES, MOST_WORK // work))
+    level_passes = min(LEVEL_PASSES, passes // 2)
     nothing = np.zeros(even.nodes)
-    for _ in range(min(LEVEL_PASSES, passes // 2)):
+    for _ in range(level_passes):
         _choose(levels, taken, cores, spread, nothing)
-    for _ in range(min(SLACK_PASSES, passes // 2)):
+    for _ in range(passes - level_passes):
         room = np.maximum(peaks(events, taken, spread, nothing)[0], largest(spread))
         _choose(levels, taken, cores, spread, room)
-    return spread.parts if passes > 1 else None
+    return spread.parts
 
 
 @compiled(nogil=True)

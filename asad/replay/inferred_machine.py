@@ -10,6 +10,7 @@ import numpy as np
 from asad.errors import MachineError
 from asad.model import Machine
 from asad.replay.held_parts import (
+    UNTRIED,
     Spread,
     even_parts,
     events_of,
@@ -120,19 +121,18 @@ def _from_holdings(recorded: Recorded, held: Holdings) -> Machine:
     parts = even_parts(held.cores, np.where(several, width, 0), offset) if in_parts else nothing
     even = Spread(*where, held.cores / width, parts, offset, nodes)
     chosen, cores = even, needed(events, together, even)
-    how = "jobs over several nodes are taken to have held even parts of them; " if several.any() else ""
+    how, known_of = "jobs over several nodes are taken to have held even parts of them", UNTRIED
     if in_parts:
-        found = uneven_parts(events, together, held.cores, even, cores.sum())
-        if found is not None:
-            uneven = even._replace(parts=found[0])
+        parts_found, known_of = uneven_parts(events, together, held.cores, even, cores.sum())
+        if parts_found is not None:
+            uneven = even._replace(parts=parts_found)
             fewer = needed(events, together, uneven)
             if fewer.sum() < cores.sum():
                 chosen, cores = uneven, fewer
-                how = (
-                    "some jobs over several nodes are taken to have held uneven parts of them"
-                    + ("" if found[1] else ", which may take a few percent too many cores")
-                    + "; "
-                )
+                how = "some jobs over several nodes are taken to have held uneven parts of them"
+            else:
+                known_of = ""
+    how = f"{how}{known_of}; " if several.any() else ""
 
     known = ~np.isnan(held.memory_bytes)
     of_memory = even._replace(each=np.where(known, held.memory_bytes, 0.0) / width, parts=nothing)

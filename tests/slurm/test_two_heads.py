@@ -27,6 +27,7 @@ def two_heads(slurm: RealSlurm, **settings: Any) -> Iterator[Asad]:
     both = f"127.0.0.1:{first},127.0.0.1:{second}"
     tables = {"nodes": {"listen": f"127.0.0.1:{first}"}, "node": {"daemon": both}}
     if settings:
+        # the first command after a controller is lost takes Slurm's commands some seconds
         tables["slurm"] = {"timeout_s": 8.0, **settings}
     with Asad(slurm, tables) as asad:
         yield asad

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import bz2
-import heapq
 import json
 import lzma
-import time
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from full_machine import full_machine
+from numpy.typing import NDArray
 
 from asad.errors import LogError
+from asad.replay import held_parts, inferred_machine
+from asad.replay.held_parts import Events, Spread
 from asad.replay.inferred_machine import infer
 from asad.replay.readers import Recorded, fields, raw_bytes, read_log
 from asad.replay.readers.node_sets import NodeListTable
@@ -475,41 +476,45 @@ def test_an_uneven_job_makes_no_node_larger(tmp_path: Path) -> None:
     assert "lower bound" not in machine.origin
 
 
-def test_many_uneven_jobs_make_nodes_little_larger(tmp_path: Path) -> None:
-    """A full machine of 40 nodes of 32 cores, whose jobs take what is free, node after node."""
-    draw = Random(7)
-    free = dict.fromkeys(range(1, 41), 32)
-    rows: list[str] = []
-    ends: list[tuple[int, list[tuple[int, int]]]] = []
-    now = 1709600000
-    while len(rows) < 1500:
-        nodes = draw.sample([node for node in free if free[node]], draw.choice((1, 2, 4)))
-        parts = [(node, draw.randint(1, free[node])) for node in nodes]
-        for node, part in parts:
-            free[node] -= part
-        run = draw.randrange(600, 30000)
-        begin, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) for at in (now, now + run))
-        rows.append(
-            line(
-                str(len(rows) + 1),
-                cores=sum(part for _, part in parts),
-                nodes=",".join(f"n{node}" for node in nodes),
-                width=len(nodes),
-                submit=begin,
-                start=begin,
-                end=end,
-                elapsed=f"{run // 3600:02d}:{run // 60 % 60:02d}:{run % 60:02d}",
-            )
-        )
-        heapq.heappush(ends, (now + run, parts))
-        while sum(amount > 0 for amount in free.values()) < 4:
-            now, ended = heapq.heappop(ends)
-            for node, part in ended:
-                free[node] += part
-    machine = infer(read_log(log(tmp_path, *rows)))
+def test_many_uneven_jobs_make_nodes_little_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(full_machine([32] * 40, 1500, seed=7)))
+    recorded = read_log(path)
+    machine = infer(recorded)
     assert len(machine.cores) == 40
-    assert 0.95 * 1280 <= machine.cores.sum() <= 1.1 * 1280, "even parts need 1 668"
-    assert "a few percent" in machine.origin
+    assert 0.95 * 1280 <= machine.cores.sum() <= 1.1 * 1280
+    assert "a tenth too many cores" in machine.origin
+    monkeypatch.setattr(held_parts, "MOST_PARTS", 0)
+    even = infer(recorded)
+    assert even.cores.sum() > 1.3 * 1280
+    assert "too many to be looked for" in even.origin
+
+
+@pytest.mark.parametrize("terms", [held_parts.MOST_TERMS, 0])
+def test_uneven_parts_are_all_that_jobs_held(
+    terms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the linear program as in passes: at least a core of each node, and as many as the log says."""
+    seen = []
+
+    def looked_for(
+        events: Events, taken: NDArray[np.bool_], cores: NDArray[np.int64], even: Spread, enough: float
+    ) -> tuple[NDArray[np.float64] | None, str]:
+        found, what = held_parts.uneven_parts(events, taken, cores, even, enough)
+        seen.append((found, cores, even.offset))
+        return found, what
+
+    monkeypatch.setattr(held_parts, "MOST_TERMS", terms)
+    monkeypatch.setattr(inferred_machine, "uneven_parts", looked_for)
+    path = tmp_path / "log"
+    path.write_text("".join(full_machine([16] * 20, 200, seed=3)))
+    infer(read_log(path))
+    ((parts, cores, offset),) = seen
+    assert parts is not None
+    held = np.diff(np.concatenate(([0.0], np.cumsum(parts)))[offset])
+    several = np.diff(offset) > 0
+    assert held[several] == pytest.approx(cores[several])
+    assert parts.min() >= 1.0 - 1e-9
 
 
 def test_uneven_parts_beside_a_night_and_a_job_of_fewer_cores_than_nodes(tmp_path: Path) -> None:

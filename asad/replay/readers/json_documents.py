@@ -184,8 +184,8 @@ def _records_of_document(
             "there is no list of jobs",
             "give the output of `sacct --json`",
         )
+    may_be_nested = deeper and isinstance(whole, list)
     for number, (begin, end) in enumerate(elements):
-        may_be_nested = deeper and isinstance(whole, list)
         if may_be_nested and (raw[begin] == ord("[") or JOBS.search(raw, begin, end)):
             yield from _records_within(text, begin, end, f"{of}element {number + 1}, ", deeper - 1)
             continue

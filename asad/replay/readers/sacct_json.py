@@ -305,8 +305,6 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
 def _gres(record: Mapping[str, Any], key: str) -> str:
     """The gres among them; `_tres` has refused what is no list of resources."""
     entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
-    if not entries:
-        return ""
     names = [(entry.get("name"), entry.get("count")) for entry in entries]
     return fields.gres_text(
         {name: count for name, count in names if isinstance(name, str) and isinstance(count, int)}
