@@ -73,6 +73,22 @@ class JobLog:
     """Code into `gres_texts`, -1 for none; None if no job has any."""
     gres_texts: tuple[str, ...] = ()
     """What was allocated over all nodes of a job, as `--gres` of Slurm is written: `gpu:a100:2`."""
+    eligible_s: Floats | None = None
+    """When nothing but its turn kept it from starting (begin time, dependency, hold are over), never before
+    `submit_s`; None if the log does not record it."""
+    account: Ints | None = None
+    """Code into `accounts`, -1 for none; None if no job has one."""
+    accounts: tuple[str, ...] = ()
+    qos: Ints | None = None
+    """Code into `qos_names`, -1 for none; None if no job has one."""
+    qos_names: tuple[str, ...] = ()
+    node_set: Ints | None = None
+    """Code of its node list in `Recorded.held`, -1 for none; None if no job has one."""
+
+    @property
+    def queued_s(self) -> Floats:
+        """(n,) from when on each waits for its turn: as it became eligible where that is recorded, else submitted."""
+        return self.submit_s if self.eligible_s is None else self.eligible_s
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -94,6 +110,8 @@ class JobLog:
             partitions=self.partitions,
             hints=self.hints,
             gres_texts=self.gres_texts,
+            accounts=self.accounts,
+            qos_names=self.qos_names,
         )
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:

@@ -46,6 +46,8 @@ class Holdings:
     lists: NodeListTable
     unlisted: int
     """So many jobs name no nodes, and are not among these."""
+    earlier: NDArray[np.bool_]
+    """It is a run that ended in a requeue: the job's last run is another row."""
 
 
 class BadValue(ValueError):

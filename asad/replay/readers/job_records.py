@@ -15,6 +15,7 @@ from asad.replay.readers.node_sets import UNKNOWN_NODES, NodeListTable
 NUMBERS = {
     "line": np.dtype(np.int64),
     "submit_s": np.dtype(np.float64),
+    "eligible_s": np.dtype(np.float64),
     "start_s": np.dtype(np.float64),
     "end_s": np.dtype(np.float64),
     "elapsed_s": np.dtype(np.float64),  # NaN: not recorded
@@ -26,7 +27,7 @@ NUMBERS = {
     "cpu_time_s": np.dtype(np.float64),  # of the job's own record: NaN or 0 if it was not measured
 }
 """Columns of numbers, one row a record in the order of the log."""
-NAMES = ("state", "cluster", "user", "application", "partition", "hint", "gres")
+NAMES = ("state", "cluster", "user", "application", "partition", "hint", "gres", "account", "qos")
 """Columns of texts, kept as codes in the order of appearance; the empty text is −1. `hint` is as `hint_of` has it,
 `gres` as `fields.gres_text`."""
 

@@ -212,7 +212,7 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
     leave_out("no cores", cores[rows] <= 0)
     again = _run_again(records, run, rows)
     leave_out("repeated", again.repeated)
-    held = _holdings(records, rows, run)
+    held = _holdings(records, rows, run, again.earlier[~again.repeated])
     leave_out("earlier run of a requeued job", again.earlier[~again.repeated])
     reading.note(
         int(np.count_nonzero(again.earlier)),
@@ -233,17 +233,23 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
     }
     table["run_s"], table["time_limit_s"] = run[rows], _partition_limits(records, rows, reading)
     job_id = [records.job_id[row] for row in rows.tolist()]
-    kept = _fold_components(job_id, records.column("cluster")[rows], table, reading)
+    kept, folded = _fold_components(job_id, records.column("cluster")[rows], table, reading)
     order = kept[np.argsort(table["submit_s"][kept], kind="stable")]
     chosen = rows[order]
     ids = [job_id[row] for row in order.tolist()]
     coded = {
-        name: _codes(records, name, chosen) for name in ("user", "application", "partition", "hint", "gres")
+        name: _codes(records, name, chosen)
+        for name in ("user", "application", "partition", "hint", "gres", "account", "qos")
     }
     submit_s, start_s = table["submit_s"][order], table["start_s"][order]
+    eligible_s = records.column("eligible_s")[chosen]
     early = int(np.count_nonzero(start_s < submit_s))
     reading.note(early, "jobs started before their submit time (requeued or edited): taken as recorded")
     (hint, hints), (gres, gres_texts) = coded["hint"], coded["gres"]
+    (account, accounts), (qos, qos_names) = coded["account"], coded["qos"]
+    node_set = records.column("node_set")[chosen]
+    node_set = np.where(np.append(records.node_lists.empty, True)[node_set], -1, node_set)
+    node_set[folded[order]] = -1  # its components' nodes are several lists
     jobs = JobLog(
         job_id=_ids(ids),
         submit_s=submit_s,
@@ -267,6 +273,15 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
         hints=hints,
         gres=gres if gres_texts else None,
         gres_texts=gres_texts,
+        # what became eligible before it was submitted, or after it started, says nothing of its wait
+        eligible_s=None
+        if np.isnan(eligible_s).all()
+        else np.where((eligible_s > submit_s) & (eligible_s <= start_s), eligible_s, submit_s),
+        account=account if accounts else None,
+        accounts=accounts,
+        qos=qos if qos_names else None,
+        qos_names=qos_names,
+        node_set=node_set.astype(np.int32) if (node_set >= 0).any() else None,
     )
     return jobs, held
 
@@ -287,10 +302,12 @@ def _names_no_node(records: JobRecords) -> Flags:
     return without
 
 
-def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats) -> Holdings | None:
-    """What the jobs of `rows` held of which nodes; None if no record names any."""
+def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats, earlier: Flags) -> Holdings | None:
+    """What the jobs of `rows` held of which nodes, those that are `earlier` runs among them; None if no record names
+    any."""
     sets = records.column("node_set")[rows]
-    named = rows[~np.append(records.node_lists.empty, True)[sets]]
+    names_nodes = ~np.append(records.node_lists.empty, True)[sets]
+    named = rows[names_nodes]
     if not len(named):
         return None
     start, end = records.column("start_s")[named], records.column("end_s")[named]
@@ -304,6 +321,7 @@ def _holdings(records: JobRecords, rows: NDArray[np.intp], run: Floats) -> Holdi
         node_set=records.column("node_set")[named],
         lists=records.node_lists,
         unlisted=len(rows) - len(named),
+        earlier=earlier[names_nodes],
     )
 
 
@@ -439,10 +457,10 @@ def _partition_limits(records: JobRecords, rows: NDArray[np.intp], reading: Read
 
 def _fold_components(
     job_id: list[str], cluster: Ints, table: dict[str, Floats], reading: Reading
-) -> NDArray[np.intp]:
+) -> tuple[NDArray[np.intp], Flags]:
     """Fold the components `12+0`, `12+1` of a heterogeneous job into one rigid job `12`.
 
-    Returns the places that are kept. Components start together and Slurm ends them
+    Returns the places that are kept, and which places stand for several components. Components start together and Slurm ends them
     together, so cores, nodes, memory and CPU time add up.
     """
     named: dict[tuple[int, str], list[int]] = {}
@@ -457,7 +475,7 @@ def _fold_components(
             if place == places[0] or table["start_s"][place] >= stop[components[-1]].max():
                 components.append([])
             components[-1].append(place)
-    folded = np.zeros(len(job_id), dtype=bool)
+    folded, several = np.zeros((2, len(job_id)), dtype=bool)
     for places in components:
         places.sort(key=lambda place: int(job_id[place].split("+", 1)[1]))
         first = places[0]
@@ -468,11 +486,11 @@ def _fold_components(
         for column in ("cores", "nodes", "memory_bytes", "cpu_time_s"):
             table[column][first] = table[column][places].sum()
         job_id[first] = job_id[first].split("+", 1)[0]
-        folded[places[1:]] = True
+        folded[places[1:]], several[first] = True, len(places) > 1
     if components:
         reading.counts["component of a heterogeneous job"] = int(np.count_nonzero(folded))
     reading.note(len(components), "heterogeneous jobs are replayed as one rigid job each")
-    return np.flatnonzero(~folded)
+    return np.flatnonzero(~folded), several
 
 
 def _codes(records: JobRecords, name: str, rows: NDArray[np.intp]) -> tuple[Ints, tuple[str, ...]]:

@@ -58,6 +58,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "jobid": job_id,
     "jobidraw": job_id,
     "submit": fields.time,
+    "eligible": fields.time,
     "start": fields.time,
     "end": fields.time,
     "elapsed": fields.duration,
@@ -85,6 +86,8 @@ NAMES = {
     "partition": ("partition",),
     "cluster": ("cluster",),
     "hint": ("comment",),
+    "account": ("account",),
+    "qos": ("qos",),
 }
 """Texts of a record, and the columns of which the first that is there has them."""
 PLAIN_NAMES: dict[str, Callable[[str], str]] = {"application": str, "hint": hint_of}
@@ -313,6 +316,7 @@ class _Table:
         numbers: dict[str, Any] = {
             "line": lines,
             "submit_s": column("submit", math.nan),
+            "eligible_s": column("eligible", math.nan),
             "start_s": column("start", math.nan),
             "end_s": column("end", math.nan),
             "elapsed_s": first_of("elapsedraw", "elapsed"),
@@ -357,8 +361,8 @@ class _Table:
         return values
 
 
-TIMES = ("submit", "start", "end")
-UNIQUE = frozenset(("jobid", "jobidraw", "eligible", "dbindex", "sluid", "originalsluid", *TIMES))
+TIMES = ("submit", "eligible", "start", "end")
+UNIQUE = frozenset(("jobid", "jobidraw", "dbindex", "sluid", "originalsluid", *TIMES))
 """Columns in which texts hardly ever come again."""
 
 
