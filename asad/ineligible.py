@@ -45,6 +45,7 @@ class Ineligible(_Reason):
     NODE_TAKES_NO_GUESTS = 19, "its node takes no guests"
     HETEROGENEOUS = 20, "it is a part of a heterogeneous job, whose parts wait for each other"
     OTHER_POLICY = 21, "another policy lends to it"
+    NOT_A_JOB = 22, "it holds what the log has held: a vacated slot, or an earlier run of a requeued job"
 
 
 class NodeIneligible(_Reason):
@@ -56,6 +57,7 @@ class NodeIneligible(_Reason):
     NO_ACTOR = 3, "its node actor does not answer"
     HYPERTHREADS = 4, "Slurm takes each of its hyper-threads for a core"
     JOB_MAY_NOT_LEND = 5, "a job there may not lend"
+    OVERFULL = 6, "the log held more of it at some time than it has"
 
 
 OPTED_OUT = frozenset(

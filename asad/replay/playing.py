@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from asad.cycle import Cycle, is_renewal
 from asad.decisions import Admit, Decline, Defer, Evict, Outcome, SetThrottle
 from asad.model import Floats, ShareCases, Snapshot
+from asad.replay import engine
 from asad.replay.policies import PLAIN, SCHEDULING
 from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory
@@ -121,33 +122,33 @@ class Played:
 
     def column(self, name: str) -> NDArray[np.generic]:
         """A column of the simulation, one row a job."""
-        return self.cluster.state.job[name]
+        return self.cluster.jobs[name]
 
     @property
     def done_s(self) -> Floats:
         """(n,) Isolated work that each job got done."""
-        job = self.cluster.state.job
+        job = self.cluster.jobs
         left = np.where(job["killed"], np.maximum(job["left"], 0.0), 0.0)
-        return np.asarray(self.cluster.workload.work_s - left)
+        return np.asarray(self.cluster.workload.work_s[: len(job)] - left)
 
     @property
     def touched(self) -> NDArray[np.bool_]:
         """(n,) Hosts, guests, and jobs that were admitted, deferred or throttled."""
-        job = self.cluster.state.job
+        job = self.cluster.jobs
         lending: NDArray[np.bool_] = job["was_host"] | job["was_guest"]
         return lending if self.managed is None else lending | self.managed.rows
 
 
 def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what: str | None = None) -> Played:
     """The cluster under its own scheduler."""
-    cluster = bench.cluster(SCHEDULING[name], None, workload)
-    jobs = len(cluster.workload)
+    cluster = bench.cluster(bench.scheduler if name == "slurm" else SCHEDULING[name], None, workload)
+    jobs = cluster.logged
     begin = time.perf_counter()
     if bench.progress is None or jobs == 0:
         cluster.run()
     else:
         bench.progress(what or name, 0, jobs)  # seen while the first replay compiles
-        first, last = float(cluster.workload.submit_s[0]), float(cluster.workload.submit_s[-1])
+        first, last = cluster.workload.submit_s[[0, jobs - 1]].tolist()
         for until in np.linspace(first, last, 50)[1:].tolist():
             cluster.run(until)
             bench.progress(what or name, cluster.ended, jobs)
@@ -190,7 +191,7 @@ def beside(
     stages = bench.stages(name, bench.settings.seed if seed is None else seed)
     workload, shown = _shown_to(bench, stages)
     cluster = bench.cluster(
-        "easy",
+        bench.scheduler,
         held or stages.lending.held,
         workload,
         admission=shown,
@@ -261,7 +262,7 @@ def _play(
     if run is not None or managed is not None:
         cycle.record = record
     watch = ExpertWatch(cycle.share)
-    jobs = len(cluster.workload)
+    jobs = cluster.logged
     begin = time.perf_counter()
     if managed is None and not bench.settings.lending:
         cluster.run()  # to the end, so that no poll is left
@@ -293,12 +294,12 @@ def _whole_funnel(
 
     What was lent is known exactly, and so is the total; what the cycles missed in between is divided by what they saw.
     """
-    job, workload = cluster.state.job, cluster.workload
+    job, workload = cluster.state.job, cluster.workload  # with those that hold cores alone
     if len(workload) == 0:
         return ()
-    makespan_s = float(job["end"].max() - workload.submit_s.min())
+    makespan_s = float(cluster.jobs["end"].max() - workload.submit_s.min())
     use = workload.cores * workload.demand
-    batch = ~job["was_guest"]
+    batch = ~job["was_guest"] & (job["state"] == engine.DONE)
     used = float((use * (job["end"] - job["start"]))[batch].sum())
     idle = cluster.machine.total_cores * makespan_s - used
     lent = float(job["lent"].sum())

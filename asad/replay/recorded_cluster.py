@@ -31,6 +31,7 @@ from asad.decisions import (
     Start,
 )
 from asad.errors import UsageError
+from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
 from asad.share.jit_args import bind
@@ -39,6 +40,7 @@ SCHEDULERS: dict[str, int] = {
     "easy": engine.EASY,
     "fcfs": engine.FCFS,
     "conservative": engine.CONSERVATIVE,
+    "recorded": engine.RECORDED,
 }
 
 REFUSALS = (
@@ -223,7 +225,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
         offered_s=unknown,
         share_group=np.zeros(len(workload), np.int32),
         memory_bound=unbarred,
-        host_bar=unbarred,
+        host_bar=unbarred.copy(),
         guest_bar=unbarred,
     )
 
@@ -253,8 +255,13 @@ class RecordedCluster:
         widened: bool = True,
         use_sd: float = 0.0,
         every: bool = False,
+        slots: engine.Slots | None = None,
+        closed: NDArray[np.bool_] | None = None,
     ) -> None:
         """A cluster before its first job.
+
+        With the scheduler `recorded`, `slots` are when and where jobs start; rows of `workload` from `slots.logged` on
+        are no jobs of the log, and hold cores alone. Nodes that are `closed` lend nothing.
 
         `lending` off leaves placement untracked, which is faster and decides nothing else. `admission` off leaves
         arrays and hints unseen, and refuses to admit, defer and throttle, which saves 100 bytes a job. With
@@ -315,6 +322,7 @@ class RecordedCluster:
                 admission=admission,
                 array=workload.array,
                 gather=admission and gather_arrays,
+                slots=slots,
             )
 
         self.state = new_state(lending, admission, use_sd)
@@ -323,7 +331,10 @@ class RecordedCluster:
         # no jobs where nobody lends
         beside = lending and twin
         columns = {name: column if beside else column[:0] for name, column in columns.items()}
-        columns["work"] = columns["planned"]
+        if slots is None:
+            columns["work"] = columns["planned"]
+        elif not beside:
+            slots = None
         alone = new_state(False)
         self._looks = looks = engine.new_looks(self.state, depth, workload.application)
         self._args = bind(self.state, alone, looks)
@@ -346,7 +357,10 @@ class RecordedCluster:
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
+        if closed is not None:
+            self._node_bar[closed] = NodeIneligible.OVERFULL
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
+        self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -354,6 +368,16 @@ class RecordedCluster:
     def now_s(self) -> float:
         """Virtual time."""
         return float(self.state.f[engine.NOW])
+
+    @property
+    def logged(self) -> int:
+        """How many jobs of the log there are."""
+        return int(self.state.c[engine.LOGGED])
+
+    @property
+    def jobs(self) -> NDArray[Any]:
+        """(logged,) The simulation's table of the jobs of the log."""
+        return self.state.job[: self.logged]
 
     @property
     def ended(self) -> int:
@@ -382,7 +406,7 @@ class RecordedCluster:
             machine=self.machine,
             jobs=self._jobs,
             queue=looks.queue[:count],
-            running=looks.running[: s.c[engine.RUN]],
+            running=looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]],
             guests=looks.guests[: s.c[engine.GUESTS]],
             core_owner=self._core_owner,
             core_guest=self._core_guest,

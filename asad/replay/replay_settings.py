@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from asad.admit.admission_options import Options as AdmitOptions
 from asad.config import Config
@@ -41,6 +42,10 @@ class Settings:
     poll_s: float = 30.0
     overrun: str = "kill"
     """At the time limit: `kill`, or `run` on as recorded."""
+    baseline: Literal["recorded", "simulated"] = "simulated"
+    """Jobs start when and where the log has it, or when a simulated Slurm starts them."""
+    hold_vacated: bool = False
+    """On recorded starts: what a guest has vacated stays held, and is not lent."""
     per_event: bool = False
     """A scheduling pass at each single event instead of one for each distinct second."""
     use_memory: bool = False
@@ -152,6 +157,7 @@ class Settings:
             "budget": self.budget,
         }
         return {
+            "baseline": self.baseline,
             "seed": self.seed,
             "repeat": self.repeat,
             "poll_s": self.poll_s,

@@ -169,7 +169,7 @@ def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) ->
         other = replace(bench, workload=moved)
         played = beside(other, name, what=f"{name}, demand ×{factor:g}")
         result = summarise(other, name, played, baseline)
-        own = baseline.cluster.state.job["end"] - bench.workload.submit_s
+        own = baseline.cluster.jobs["end"] - bench.workload.submit_s
         change = float((result.end_s - bench.workload.submit_s).mean() / own.mean() - 1.0)
         verdicts.append(
             Verdict(factor, name, change, int(result.loser.sum()), int((result.host | result.guest).sum()))

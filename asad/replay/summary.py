@@ -22,11 +22,11 @@ def summarise(
 ) -> PolicyResult:
     """A policy's figures; against the cluster left alone if that is given, and whom chance alone moved there."""
     workload, machine = bench.workload, bench.machine
-    job = played.cluster.state.job
+    job = played.cluster.jobs
     done = played.done_s
     start, end = job["start"].copy(), job["end"].copy()
     host, guest = job["was_host"].copy(), job["was_guest"].copy()
-    baseline_end = None if baseline is None else baseline.cluster.state.job["end"]
+    baseline_end = None if baseline is None else baseline.cluster.jobs["end"]
     managed = None if played.managed is None else played.managed.rows
     metrics = figures(
         workload,
@@ -78,7 +78,7 @@ def _figures_of_kinds(
     bench: Bench, name: str, played: Played, makespan_s: float
 ) -> dict[str, float | int | None]:
     """Of jobs that state what they are worth, that are deferrable, or that were stated: as far as anybody asked."""
-    workload, job = bench.workload, played.cluster.state.job
+    workload, job = bench.workload, played.cluster.jobs
     found: dict[str, float | int | None] = {}
     if bench.valued is not None:
         found |= bench.valued.figures(job["end"])
@@ -99,14 +99,18 @@ def _figures_of_kinds(
 
 
 def with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> PolicyResult:
-    """The same, with what a placebo on as many jobs as it touched would have done."""
+    """The same, with what a placebo on as many jobs as it touched would have done.
+
+    Where jobs start as recorded, nothing but lending moves any: no placebo is needed."""
+    if bench.starts is not None:
+        return summarise(bench, name, played, baseline, Moved(0.0, 0.0))
     moved = placebo(bench, baseline, int(played.touched.sum()), bench.settings.seed)
     return summarise(bench, name, played, baseline, moved)
 
 
 def job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:
     """How hosts and guests ended, for the store."""
-    ends = baseline.cluster.state.job["end"]
+    ends = baseline.cluster.jobs["end"]
     return [
         JobEnd(
             job=str(bench.workload.job_id[row]),

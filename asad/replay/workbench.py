@@ -29,6 +29,7 @@ from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declar
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_starts import RecordedStarts, extended, recorded_starts
 from asad.replay.replay_settings import Settings
 from asad.replay.stated import Stated, stated_of
 from asad.replay.workload import build_workload
@@ -61,6 +62,13 @@ class Bench:
     """Who is deferrable, if that was asked for."""
     stated: Stated | None = None
     """Statements of work, if that was asked for."""
+    starts: RecordedStarts | None = None
+    """When and where jobs ran, where that is the baseline."""
+
+    @property
+    def scheduler(self) -> str:
+        """What starts jobs where nobody else is asked for."""
+        return "easy" if self.starts is None else "recorded"
 
     def cluster(
         self,
@@ -78,9 +86,14 @@ class Bench:
         stage.
         """
         settings, workload = self.settings, workload or self.workload
+        machine, slots, closed = self.machine, None, None
+        if scheduler == "recorded":
+            assert self.starts is not None
+            machine, closed = self.starts.machine, self.starts.closed
+            workload, slots = extended(workload, self.starts, settings.hold_vacated and held is not None)
         return RecordedCluster(
             workload,
-            self.machine,
+            machine,
             load_contention(settings.contention, lending=held or "idle"),
             scheduler=scheduler,
             per_event=settings.per_event,
@@ -98,6 +111,8 @@ class Bench:
             widened=settings.widen,
             use_sd=settings.use_sd,
             every=pooled,
+            slots=slots,
+            closed=closed,
         )
 
     def stages(self, name: str, seed: int) -> Stages:
@@ -162,11 +177,14 @@ def prepare(
     _, names = jobs.fingerprints()
     workload = build_workload(recorded, machine, settings, demand, notes)
     limit = np.where(np.isnan(jobs.time_limit_s), np.inf, jobs.time_limit_s)
-    overran = (jobs.run_s > limit) & (settings.overrun == "kill")
+    overran = (jobs.run_s > limit) & (settings.overrun == "kill") & (settings.baseline == "simulated")
     if overran.any():
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
     experts = load_experts(settings.experts or settings.config.policies.experts or None)
     bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
+    if settings.baseline == "recorded":
+        bench.starts = recorded_starts(recorded, machine, workload)
+        notes += bench.starts.notes
     _value(bench, notes)
     _declare(bench, notes)
     if stated is None:

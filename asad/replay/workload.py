@@ -27,18 +27,24 @@ def build_workload(
     Raises MachineError if a job could not run even on the empty machine.
     """
     jobs = recorded.jobs
+    as_recorded = settings.baseline == "recorded"
     absent = np.isnan(jobs.time_limit_s)
     if absent.any():
+        how = "" if as_recorded else "the scheduler plans them with the run time they had, "
         notes.append(
-            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had, "
-            "nothing kills them, and asad offers them nothing"
+            f"{int(absent.sum())} jobs have no time limit: {how}nothing kills them, and asad offers them nothing"
         )
     limit = np.where(absent, np.inf, jobs.time_limit_s)
-    planned = np.where(absent, jobs.run_s, np.where(np.isinf(limit), YEAR_S, limit))
-    kill = settings.overrun == "kill"
-    work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
-    if not kill:
-        planned = np.maximum(planned, jobs.run_s)
+    planned = np.where(np.isinf(limit), YEAR_S, limit)
+    work = jobs.run_s.copy()
+    if (
+        not as_recorded
+    ):  # there nobody knows beforehand how long a job runs, and who ran past its limit was allowed to
+        planned = np.where(absent, jobs.run_s, planned)
+        if settings.overrun == "kill":
+            work = np.minimum(jobs.run_s, limit)
+        else:
+            planned = np.maximum(planned, jobs.run_s)
     fingerprint, _ = jobs.fingerprints()
     memory_per_core, uneven = _memory_per_core(jobs, machine, settings.use_memory)
     if settings.use_memory:
@@ -51,7 +57,8 @@ def build_workload(
         )
     workload = Workload(
         job_id=jobs.job_id,
-        submit_s=jobs.submit_s,
+        # who started before it was submitted, or became eligible, waited for nothing
+        submit_s=np.fmin(jobs.queued_s, jobs.start_s) if as_recorded else jobs.submit_s,
         work_s=work,
         planned_s=planned,
         limit_s=jobs.time_limit_s,
@@ -59,7 +66,7 @@ def build_workload(
         nodes=jobs.nodes,
         memory_bytes_per_core=memory_per_core,
         demand=demand.fraction,
-        depends_on=jobs.depends_on,
+        depends_on=np.full(len(jobs), -1, np.int32) if as_recorded else jobs.depends_on,
         think_s=jobs.think_s,
         application=fingerprint,
         user=jobs.user,

@@ -35,6 +35,7 @@ each file calling those above it alone:
     use               CPU use that varies
     guests            guests
     job_course        start, end, extend, cancel, requeue
+    recorded          recorded starts: when and where a log has jobs start
     backfill          scheduling passes: FCFS, EASY, conservative
     clock             from event to event, and from poll to poll
     twin              the same cluster with nobody who lends
@@ -42,7 +43,7 @@ each file calling those above it alone:
     build             a cluster at rest before its first job, of what is given, checked once
 """
 
-from asad.replay.engine.build import check_jobs, check_nodes, new_state
+from asad.replay.engine.build import Slots, check_jobs, check_nodes, new_state
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.guests import set_share
 from asad.replay.engine.held_back import admit, defer, throttle, undefer, waits
@@ -72,14 +73,17 @@ from asad.replay.engine.simulation_state import (
     HEAD,
     HEAP,
     JOB_COLUMNS,
+    LOGGED,
     NOBODY,
     NOW,
     PENDING,
     PLACED,
+    RECORDED,
     RUN,
     RUNNING,
     STAMP,
     TAIL,
+    UNLOGGED,
     VERSION,
     WAITING,
     WITHHELD,
@@ -101,18 +105,22 @@ __all__ = [
     "HEAD",
     "HEAP",
     "JOB_COLUMNS",
+    "LOGGED",
     "NOBODY",
     "NOW",
     "PENDING",
     "PLACED",
+    "RECORDED",
     "RUN",
     "RUNNING",
     "STAMP",
     "TAIL",
+    "UNLOGGED",
     "VERSION",
     "WAITING",
     "WITHHELD",
     "Looks",
+    "Slots",
     "State",
     "admit",
     "advance",

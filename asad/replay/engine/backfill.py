@@ -10,6 +10,7 @@ from asad.replay.engine.job_course import start_job
 from asad.replay.engine.placement import fits, keep_clear
 from asad.replay.engine.queue import next_candidate, next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh
+from asad.replay.engine.recorded import recorded_pass
 from asad.replay.engine.simulation_state import (
     CONSERVATIVE,
     EXTRA,
@@ -19,6 +20,7 @@ from asad.replay.engine.simulation_state import (
     HEAD,
     MEMORY,
     NEVER,
+    RECORDED,
     RESERVED,
     RUN,
     SCANNED,
@@ -33,6 +35,9 @@ from asad.replay.engine.simulation_state import (
 @borrowing
 def scheduling_pass(s: State, now: float, freed: bool) -> None:
     """Start who may start now; `freed` says whether anything has ended since the last pass."""
+    if s.c[SCHEDULER] == RECORDED:
+        recorded_pass(s, now, freed)
+        return
     if s.c[WAITING] == 0:
         return
     if s.c[SCHEDULER] == CONSERVATIVE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,12 @@ from asad.replay.engine.simulation_state import (
     GATHER,
     HEAD,
     HEAP_ENTRY,
+    HELD,
+    IN_ORDER,
     JOB,
     JOB_COLUMNS,
     KILL,
+    LOGGED,
     MEMORY,
     MU_GUEST_CPU,
     MU_GUEST_MEMORY,
@@ -36,6 +39,7 @@ from asad.replay.engine.simulation_state import (
     NODE,
     NOW,
     ORIGIN,
+    PART,
     PER_EVENT,
     PLACED,
     POLL,
@@ -44,6 +48,7 @@ from asad.replay.engine.simulation_state import (
     RUN_ENTRY,
     SCHEDULER,
     SHOWN,
+    SLOT,
     STEP,
     TAIL,
     TASK,
@@ -53,6 +58,25 @@ from asad.replay.engine.simulation_state import (
     State,
 )
 from asad.replay.engine.use import STEP_S, centres
+
+
+class Slots(NamedTuple):
+    """When and where a log has jobs start; R rows, of which the first `logged` are its jobs and others hold cores."""
+
+    start: NDArray[np.float64]
+    at: NDArray[np.int64]
+    """(R + 1,) where the parts of each row begin."""
+    node: NDArray[np.int32]
+    cores: NDArray[np.int32]
+    """Of the parts."""
+    reach: NDArray[np.int32]
+    """(R,) where else each may start, -1 for nowhere."""
+    reach_at: NDArray[np.int64]
+    reach_node: NDArray[np.int32]
+    """The nodes of reach k are those from `reach_at[k]` to `reach_at[k + 1]`."""
+    logged: int
+    held: int
+    """First row of those that hold what a guest has vacated: that of its own row number further on. 0: none does."""
 
 
 def new_state(
@@ -74,6 +98,7 @@ def new_state(
     admission: bool = False,
     array: NDArray[np.int32] | None = None,
     gather: bool = False,
+    slots: Slots | None = None,
 ) -> State:
     """A cluster at rest before its first job.
 
@@ -84,14 +109,16 @@ def new_state(
     nodes; with `use_sd` above 0 the CPU use of each job varies on each node (see `use`); `every` shows each change,
     also while nobody waits.
     `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
-    for none, and `gather` shows one waiting task an array.
+    for none, and `gather` shows one waiting task an array. `slots` are for the scheduler RECORDED
+    alone.
 
     Raises UsageError for what compiled code could not bear, see `check_nodes` and `check_jobs`.
     """
     n, nodes = len(jobs["submit"]), len(node_cores)
     total = int(node_cores.sum())
     check_nodes(node_cores, node_memory, needed=use_memory and bool((jobs["memory"] > 0).any()))
-    check_jobs(jobs if array is None or not admission else {**jobs, "array": array}, total)
+    logged = n if slots is None else slots.logged
+    check_jobs(jobs if array is None or not admission else {**jobs, "array": array}, total, slots)
     front = padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
     if admission:
         padded *= 2  # who is admitted stands in the first half
@@ -103,14 +130,22 @@ def new_state(
         f=np.zeros(CLOCKS),
         job=np.zeros(n, JOB),
         heap=np.zeros((2 * n if admission else n) + 1, HEAP_ENTRY),
-        run=np.zeros(min(total, n) + 1, RUN_ENTRY),
+        # logs may overfill a machine
+        run=np.zeros((n if slots is not None else min(total, n)) + 1, RUN_ENTRY),
         queue=np.zeros(padded, QUEUE_ENTRY),
         block=np.zeros(padded // BLOCK + padded // (BLOCK * BLOCK), BLOCK_ENTRY),
         node=np.zeros(nodes, NODE),
         core=np.zeros(total, CORE),
         task=np.zeros(len(array), TASK),
         vary=np.zeros((2 * total if use_sd > 0 else 0, 2 + RECENT)),
+        slot=np.zeros(0 if slots is None else n, SLOT),
+        part=np.zeros(0 if slots is None else len(slots.node), PART),
+        reach_at=np.zeros(1, np.int64) if slots is None else slots.reach_at.copy(),
+        reach_node=np.zeros(0, np.int32) if slots is None else slots.reach_node.copy(),
     )
+    s.c[LOGGED] = logged
+    if slots is not None:
+        _fill_slots(s, slots, jobs["submit"])
     if admission:
         _group(s, array)
         s.c[ADMISSION], s.c[GATHER] = True, gather
@@ -126,7 +161,7 @@ def new_state(
     s.f[USE_SD] = use_sd
     _fill_jobs(s, jobs)
     s.f[POLL], s.f[WINDOW] = poll_s, window_s
-    s.f[ORIGIN] = s.f[NOW] = s.job["submit"][0] if n else 0.0
+    s.f[ORIGIN] = s.f[NOW] = s.job["submit"].min() if n else 0.0
     s.f[STEP] = s.f[ORIGIN] + STEP_S
     s.f[SHOWN] = -np.inf
     s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
@@ -153,6 +188,17 @@ def _fill_jobs(s: State, jobs: dict[str, NDArray[Any]]) -> None:
         s.job[name] = np.nan
     s.job["promised"] = NEVER
     s.job["rate"] = 1.0
+
+
+def _fill_slots(s: State, slots: Slots, submit: NDArray[np.float64]) -> None:
+    """Nobody has started. Rows that hold vacated slots start when those are vacated, and so are in no order."""
+    s.slot["start"], s.slot["reach"] = slots.start, slots.reach
+    s.slot["first"], s.slot["stop"] = slots.at[:-1], slots.at[1:]
+    s.part["node"], s.part["cores"] = slots.node, slots.cores
+    s.slot["arrival"] = np.argsort(submit, kind="stable")
+    in_order = np.argsort(slots.start[: slots.held or len(slots.start)], kind="stable")
+    s.slot["order"][: len(in_order)] = in_order
+    s.c[HELD], s.c[IN_ORDER] = slots.held, len(in_order)
 
 
 def _fill_nodes(s: State, cores: NDArray[np.int32], memory: NDArray[np.float64]) -> None:
@@ -201,8 +247,9 @@ def check_nodes(cores: NDArray[np.int32], memory: NDArray[np.float64], needed: b
         )
 
 
-def check_jobs(jobs: dict[str, NDArray[Any]], total: int) -> None:
-    """Every value is one that compiled code can bear.
+def check_jobs(jobs: dict[str, NDArray[Any]], total: int, slots: Slots | None = None) -> None:
+    """Every value is one that compiled code can bear. With `slots` those that are no jobs of a log never arrive, and
+    jobs do in any order.
 
     A row or an array beyond the table, or a job wider than the `total` cores, would have it write beyond an array; a
     time that is no number would stop its clock. Raises UsageError, which names column and row.
@@ -215,7 +262,10 @@ def check_jobs(jobs: dict[str, NDArray[Any]], total: int) -> None:
             )
     submit = jobs["submit"]
     later = np.isfinite(submit)
-    later[1:] &= submit[1:] >= submit[:-1]
+    if slots is None:
+        later[1:] &= submit[1:] >= submit[:-1]
+    else:
+        later |= (rows >= max(1, slots.logged)) & (submit == NEVER)
     _require("jobs: column submit, row", submit, later, "give seconds, in order of submission")
     for name in ("work", "planned", "limit"):
         _require(

@@ -10,6 +10,7 @@ from asad.replay.engine.event_heap import move, pop
 from asad.replay.engine.held_back import join_group, wake_group
 from asad.replay.engine.job_course import end_job
 from asad.replay.engine.queue import enqueue
+from asad.replay.engine.recorded import next_due
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
@@ -34,24 +35,25 @@ from asad.replay.engine.simulation_state import (
     WAITING,
     WINDOW,
     State,
+    arrival,
 )
 from asad.replay.engine.use import STEP_S, vary_use
 
 
 @borrowing
 def next_event(s: State) -> float:
-    """When something happens next, a submission or an event of the heap; inf if nothing does."""
+    """When something happens next: a submission, a recorded start or an event of the heap; inf if nothing does."""
     n = len(s.job)
-    time = s.heap[0].time if s.c[HEAP] > 0 else NEVER
+    time = min(next_due(s), s.heap[0].time if s.c[HEAP] > 0 else NEVER)
     if s.c[NEXT] < n:
-        time = min(time, s.job[s.c[NEXT]].submit)
+        time = min(time, s.job[arrival(s, s.c[NEXT])].submit)
     return time
 
 
 @borrowing
 def skip_dependents(s: State) -> None:
     """Jobs that wait for another come through the heap, not by their time of submission."""
-    while s.c[NEXT] < len(s.job) and s.job[s.c[NEXT]].depends >= 0:
+    while s.c[NEXT] < len(s.job) and s.job[arrival(s, s.c[NEXT])].depends >= 0:
         s.c[NEXT] += 1
 
 
@@ -113,10 +115,11 @@ def run_until(s: State, until: float) -> None:
             arrived = arrived or what >= n
             if per_event:
                 scheduling_pass(s, now, what < n)
-        while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
-            enqueue(s, s.c[NEXT], now)
+        while s.c[NEXT] < n and s.job[arrival(s, s.c[NEXT])].submit <= now:
+            job = arrival(s, s.c[NEXT])
+            enqueue(s, job, now)
             if admission:
-                join_group(s, s.c[NEXT])
+                join_group(s, job)
             s.c[NEXT] += 1
             skip_dependents(s)
             if per_event:

@@ -10,7 +10,7 @@ from asad.replay.engine.availability import plan, unplan
 from asad.replay.engine.event_heap import move, pop, push
 from asad.replay.engine.guests import end_guest, leave_guests, meet_guests
 from asad.replay.engine.held_back import defer, leave_group, leave_queue
-from asad.replay.engine.placement import place, release
+from asad.replay.engine.placement import place, place_parts, release
 from asad.replay.engine.queue import dequeue, look_again, put_before
 from asad.replay.engine.rates import aim, settle
 from asad.replay.engine.simulation_state import (
@@ -21,6 +21,7 @@ from asad.replay.engine.simulation_state import (
     FREE,
     GUEST,
     GUESTS,
+    LOGGED,
     MEMORY,
     NEVER,
     NOW,
@@ -28,6 +29,7 @@ from asad.replay.engine.simulation_state import (
     PLACED,
     RESERVED,
     RUNNING,
+    UNLOGGED,
     USE_SD,
     State,
     is_job,
@@ -51,7 +53,10 @@ def start_job(s: State, job: int, now: float) -> None:
         s.job[job].left = s.job[job].work
         s.job[job].rate = 1.0
         s.job[job].limit_end = now + s.job[job].limit
-        place(s, job)
+        if len(s.slot) > 0:
+            place_parts(s, job)
+        else:
+            place(s, job)
         if s.f[USE_SD] > 0:
             begin_use(s, job)
         if s.c[GUESTS] > 0:
@@ -76,8 +81,11 @@ def end_job(s: State, job: int, now: float) -> None:
                 leave_guests(s, job, now)
     s.job[job].state = DONE
     s.job[job].end = now
-    s.job[s.c[ENDED]].ended = job
-    s.c[ENDED] += 1
+    if job < s.c[LOGGED]:
+        s.job[s.c[ENDED]].ended = job
+        s.c[ENDED] += 1
+    else:
+        s.c[UNLOGGED] -= 1
     if not was_guest:
         s.c[FREE] += s.job[job].cores
         unplan(s, job)

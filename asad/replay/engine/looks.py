@@ -19,10 +19,13 @@ from asad.replay.engine.simulation_state import (
     GUEST,
     GUESTS,
     HEAD,
+    LOGGED,
     NOW,
     PLACED,
+    RECORDED,
     RUN,
     RUNNING,
+    SCHEDULER,
     STAMP,
     TAIL,
     USE_SD,
@@ -30,7 +33,7 @@ from asad.replay.engine.simulation_state import (
     State,
     is_job,
 )
-from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience
+from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience, outwait
 from asad.share.jit_args import JitArgs
 
 DEEPER = 4
@@ -103,9 +106,13 @@ def look(
     `running` with the batch jobs that run, and `cpu` with the demand of those that have run for a window. Returns how
     many it put into `queue`.
     """
+    shown = 0
     for i in range(s.c[RUN]):
         job = s.run[i].job
-        running[i] = job
+        if job >= s.c[LOGGED]:
+            continue
+        running[shown] = job
+        shown += 1
         if s.c[PLACED] and s.job[job].rate < 1.0:
             settle(s, job, s.f[NOW])
         if _show_use(s, job, cpu):
@@ -150,6 +157,8 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
         looks.estimated_at[0] = now
         if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
             forecast_starts(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
+            if twin.c[SCHEDULER] == RECORDED:
+                outwait(twin, DEEPER * depth, looks.own_estimate)
             looks.estimated_at[1] = now
     return count
 

@@ -31,27 +31,50 @@ def place(s: State, job: int) -> None:
         if take <= 0:
             continue
         wanted -= take
-        s.node[node].free -= take
-        s.node[node].memory_free -= take * s.job[job].memory
-        for beside_guests in (False, True):  # cores without guests first
-            core = s.node[node].first
-            while take > 0 and core < s.node[node].first + s.node[node].cores:
-                if s.core[core].owner < 0 and (s.core[core].guest >= 0) == beside_guests:
-                    s.core[core].owner = job
-                    s.core[core].owner_next = -1
-                    s.core[core].use = s.job[job].demand
-                    s.core[core].peak = np.nan
-                    if last < 0:
-                        s.job[job].owner_first = core
-                    else:
-                        s.core[last].owner_next = core
-                    last = core
-                    take -= 1
-                core += 1
-            if s.node[node].guests == 0:
-                break
+        last = _take(s, job, node, take, last)
         if wanted == 0:
             break
+
+
+@borrowing
+def place_parts(s: State, job: int) -> None:
+    """Take the cores of its recorded parts, which are known to fit."""
+    last = -1
+    for i in range(s.slot[job].first, s.slot[job].stop):
+        last = _take(s, job, s.part[i].node, s.part[i].cores, last)
+
+
+@borrowing
+def _take(s: State, job: int, node: int, take: int, last: int) -> int:
+    """Take so many free cores of a node, those without guests first; `last` is the job's core before them, -1 for
+    none. Its last one then."""
+    s.node[node].free -= take
+    s.node[node].memory_free -= take * s.job[job].memory
+    for beside_guests in (False, True):
+        core = s.node[node].first
+        while take > 0 and core < s.node[node].first + s.node[node].cores:
+            if s.core[core].owner < 0 and (s.core[core].guest >= 0) == beside_guests:
+                s.core[core].owner = job
+                s.core[core].owner_next = -1
+                s.core[core].use = s.job[job].demand
+                s.core[core].peak = np.nan
+                if last < 0:
+                    s.job[job].owner_first = core
+                else:
+                    s.core[last].owner_next = core
+                last = core
+                take -= 1
+            core += 1
+        if s.node[node].guests == 0:
+            break
+    return last
+
+
+@borrowing
+def node_fits(s: State, node: int, cores: int, memory: float) -> bool:
+    """Has a node so many free cores, and so much memory for each?"""
+    free = s.node[node].memory_free
+    return s.node[node].free >= cores and (s.c[MEMORY] == 0 or _most(cores, free, memory) == cores)
 
 
 @borrowing

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import compiled
 
-FCFS, EASY, CONSERVATIVE = 0, 1, 2
+FCFS, EASY, CONSERVATIVE, RECORDED = 0, 1, 2, 3
 ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 """What becomes of a job; who is withheld waits outside the queue: it is deferred, or beyond its array's throttle."""
 
@@ -33,7 +33,9 @@ ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 ) = range(15)
 (PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, LEARNED) = range(15, 24)
 (ADMISSION, FRONT, ASIDE, GATHER, WIDENED, EVERY, BOUND) = range(24, 31)
-COUNTERS = 31
+# rows from LOGGED on are no jobs of the log; HELD is the first row of those that hold vacated slots, 0 where none does
+(LOGGED, UNLOGGED, HELD, IN_ORDER, DUE, LATE) = range(31, 37)
+COUNTERS = 37
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 (USE_SD, STEP, SHOWN) = range(9, 12)
@@ -171,6 +173,23 @@ TASK = np.dtype(
 )
 
 
+SLOT = np.dtype(
+    [
+        ("start", "f8"),  # when the log has it start
+        ("first", "i8"),  # its parts are those from here to `stop`
+        ("stop", "i8"),
+        ("reach", "i4"),  # where else it may start: a row of `reach_at`, -1 for nowhere
+        ("moved", "?"),  # it has started there
+        # lists of rows, each from row 0 on
+        ("arrival", "i4"),  # by submission
+        ("order", "i4"),  # by recorded start
+        ("late", "i4"),  # whose start is over and who has found no room
+    ],
+    align=True,
+)
+PART = np.dtype([("node", "i4"), ("cores", "i4")], align=True)
+
+
 class State(NamedTuple):
     """Everything that moves: n jobs, C cores, N nodes, in structured arrays (a row a job, core, node)."""
 
@@ -185,6 +204,18 @@ class State(NamedTuple):
     core: NDArray[Any]  # (C,) CORE
     task: NDArray[Any]  # (n,) TASK, (0,) without admission
     vary: NDArray[np.float64]  # (2C, 2 + RECENT) where use varies, else (0, …): of owners, then of guests
+    # of recorded starts, else (0,)
+    slot: NDArray[Any]  # (n,) SLOT
+    part: NDArray[Any]  # PART: cores of a node that a job is to have
+    reach_at: NDArray[np.int64]  # (K + 1,) where the nodes of each reach begin
+    reach_node: NDArray[np.int32]
+
+
+@compiled(inline="always")
+def arrival(s: State, k: int) -> int:
+    """The job that arrives as the k-th: rows are in order of submission, but for logs that say when jobs became
+    eligible."""
+    return s.slot[k].arrival if len(s.slot) > 0 else k
 
 
 @compiled(inline="always")

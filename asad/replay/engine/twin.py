@@ -21,10 +21,13 @@ from asad.replay.engine.simulation_state import (
     NEVER,
     NEXT,
     NOW,
+    RECORDED,
     RUN,
     RUNNING,
+    SCHEDULER,
     TAIL,
     State,
+    arrival,
 )
 
 WIDEST = np.iinfo(np.int64).max
@@ -58,13 +61,14 @@ def learn_ends(s: State, other: State, seen: Experience) -> None:
     for i in range(s.c[LEARNED], other.c[ENDED]):
         job = other.job[i].ended
         run = other.job[job].end - other.job[job].start - other.job[job].lost
-        s.job[job].work = run
+        if s.c[SCHEDULER] != RECORDED:
+            s.job[job].work = run
         application = seen.application[job]
         seen.runs[application] += 1
         seen.run[application] += run
         seen.limited[0] += other.job[job].planned
         seen.used[0] += run
-        if s.job[job].state == RUNNING:
+        if s.c[SCHEDULER] != RECORDED and s.job[job].state == RUNNING:
             move(s, job, max(s.f[NOW], s.job[job].start + s.job[job].work))
     s.c[LEARNED] = other.c[ENDED]
 
@@ -98,6 +102,9 @@ def follow(s: State, other: State, seen: Experience) -> None:
     """Let `s` come as near to the present of `other` as is known: what has happened there by then is certain."""
     learn_ends(s, other, seen)
     now = other.f[NOW]
+    if s.c[SCHEDULER] == RECORDED:  # what the log shows until now
+        run_until(s, now)
+        return
     while s.f[NOW] < now:
         until = min(now, known_until(s, other))
         if until <= s.f[NOW]:
@@ -112,7 +119,7 @@ def _expected_run(s: State, other: State, seen: Experience, job: int) -> float:
     application did before, or as others use their limits, and no less than it has done by now."""
     state = other.job[job].state
     if state == DONE:
-        return s.job[job].work
+        return other.job[job].end - other.job[job].start - other.job[job].lost
     planned = other.job[job].planned
     application = seen.application[job]
     if seen.runs[application] > 0:
@@ -218,6 +225,19 @@ def forecast_starts(
 
 
 @borrowing
+def outwait(s: State, depth: int, estimate: NDArray[np.float64]) -> None:
+    """Of recorded starts: who has room now, and yet waits, waits for a limit, a priority or a reservation that no log
+    shows. It is expected to wait on for as long as it has waited."""
+    position, seen = s.c[HEAD], 0
+    while position < s.c[TAIL] and seen < depth:
+        job = s.queue[position].job
+        if estimate[job] <= s.f[NOW]:
+            estimate[job] = s.f[NOW] + (s.f[NOW] - s.job[job].submit)
+        position = next_waiting(s, position + 1)
+        seen += 1
+
+
+@borrowing
 def _find_waiting(s: State, other: State, wait: NDArray[np.int32]) -> int:
     """The first jobs that wait here, and then those that have come in `other` since, into `wait`; how many."""
     waiting = 0
@@ -226,7 +246,8 @@ def _find_waiting(s: State, other: State, wait: NDArray[np.int32]) -> int:
         wait[waiting] = s.queue[position].job
         waiting += 1
         position = next_waiting(s, position + 1)
-    for job in range(s.c[NEXT], other.c[NEXT]):
+    for k in range(s.c[NEXT], other.c[NEXT]):
+        job = arrival(s, k)
         if waiting < len(wait) and s.job[job].depends < 0:
             wait[waiting] = job
             waiting += 1

@@ -460,8 +460,8 @@ def _fold_components(
 ) -> tuple[NDArray[np.intp], Flags]:
     """Fold the components `12+0`, `12+1` of a heterogeneous job into one rigid job `12`.
 
-    Returns the places that are kept, and which places stand for several components. Components start together and Slurm ends them
-    together, so cores, nodes, memory and CPU time add up.
+    Returns the places that are kept, and which places stand for several components. Components start together and Slurm
+    ends them together, so cores, nodes, memory and CPU time add up.
     """
     named: dict[tuple[int, str], list[int]] = {}
     for place, name in enumerate(job_id):
