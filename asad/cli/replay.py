@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -58,6 +58,14 @@ def _of(stage: str) -> str:
     "their options, its guard, experts, calibration and interval; policies that are "
     "named besides are put into their stage of it. Tables of cluster plugins have no "
     "part in a replay.",
+)
+@click.option(
+    "--baseline",
+    type=click.Choice(["auto", "recorded", "simulated"]),
+    default="auto",
+    show_default=True,
+    help="Jobs start when and where the log has it (recorded), or when a simulated Slurm starts them; auto: as "
+    "recorded where log and policies can carry that.",
 )
 @click.option(
     "--nodes",
@@ -244,7 +252,7 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
     from asad.cli.output import require_folder, schema_name
 
     require_folder(report, "--report")
-    result = replayed(log, **given)
+    result = replayed(log, compare=True, **given)
     from asad.store.urls import shown_words
 
     result.settings["command"] = ["asactl", *shown_words(sys.argv[1:])]
@@ -273,6 +281,8 @@ def replayed(
     *,
     policy: str | None = None,
     config_file: Path | Config | None,
+    baseline: Literal["auto", "recorded", "simulated"] = "auto",
+    compare: bool = False,
     nodes: int | None,
     cores: int | None,
     memory: str | None,
@@ -309,6 +319,7 @@ def replayed(
     Raises UsageError, LogError, MachineError, ConfigError for what they name, StoreError.
     """
     from asad.config import Config, load
+    from asad.replay.baseline import resolved
     from asad.replay.cpu_demand import DemandProfile, read_demand
     from asad.replay.inferred_machine import infer
     from asad.replay.machine import from_flags
@@ -335,6 +346,8 @@ def replayed(
         policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     settings = Settings(
         policies=policies,
+        baseline=baseline,
+        compare=compare,
         seed=seed,
         repeat=repeat,
         poll_s=seconds(poll, "--poll") if poll is not None else config.daemon.interval_s,
@@ -372,7 +385,8 @@ def replayed(
     else:
         described = infer(recorded)
     settings = dataclasses.replace(settings, use_memory=settings.use_memory and described.memory_counts)
-    facts: dict[str, Json] = {}
+    settings, why = resolved(settings, recorded)
+    facts: dict[str, Json] = {"why_simulated": why}
     sha256 = _sha256(recorded.jobs)
     facts["sha256"] = sha256
     if skip_bad:
@@ -499,6 +513,7 @@ def to_json(result: ReplayResult) -> dict[str, Json]:
         "machine": result.machine,
         "settings": {key: value for key, value in result.settings.items() if key != "command"},
         "policies": {name: policy.to_json() for name, policy in result.policies.items()},
+        "baseline": result.baseline,
         "repeats": result.repeats,
         "demand_sources": dict(result.demand_sources),
         "demand_verdicts": [

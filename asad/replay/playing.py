@@ -125,6 +125,11 @@ class Played:
         return self.cluster.jobs[name]
 
     @property
+    def moved(self) -> int:
+        """How many jobs have started on other nodes than the recorded ones."""
+        return int(np.count_nonzero(self.cluster.state.slot["moved"][: self.cluster.logged]))
+
+    @property
     def done_s(self) -> Floats:
         """(n,) Isolated work that each job got done."""
         job = self.cluster.jobs

@@ -42,8 +42,11 @@ class Settings:
     poll_s: float = 30.0
     overrun: str = "kill"
     """At the time limit: `kill`, or `run` on as recorded."""
-    baseline: Literal["recorded", "simulated"] = "simulated"
-    """Jobs start when and where the log has it, or when a simulated Slurm starts them."""
+    baseline: Literal["auto", "recorded", "simulated"] = "simulated"
+    """Jobs start when and where the log has it, or when a simulated Slurm starts them; `auto`: as recorded, if log and
+    policies can carry that (`asad.replay.baseline.resolved`)."""
+    compare: bool = False
+    """On recorded starts, replay asad's own policy also with vacated slots held, and on the simulated Slurm."""
     hold_vacated: bool = False
     """On recorded starts: what a guest has vacated stays held, and is not lent."""
     per_event: bool = False

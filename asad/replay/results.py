@@ -114,5 +114,9 @@ class ReplayResult:
     verdicts: list[Verdict] = field(default_factory=list)
     limited: NDArray[np.bool_] | None = None
     """(jobs,) whether it has a time limit, without which asad offers it nothing; None if that was not kept."""
+    baseline: dict[str, Json] = field(default_factory=dict)
+    """What policies are compared with (`asad.replay.baseline`): `kind` (recorded, simulated), `why` it is simulated
+    where it could have been recorded, `recorded` (what the log says of waiting). On recorded starts, of one `policy`
+    also `held` (vacated slots are not lent) and `simulated` (the queue moves up), where that was compared."""
     repeats: dict[str, Json] = field(default_factory=dict)
     """With several seeds: `seeds`, and for each policy the mean and standard deviation of every figure over them."""

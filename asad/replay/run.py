@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Json, Machine
+from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.playing import Played, beside, leave_alone, pour
-from asad.replay.policies import FLUID, SCHEDULING, lends
+from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.workbench import Bench, Progress, prepare
+from asad.replay.workload import build_workload
 from asad.store import share_cases
 from asad.store.store import Store
 
@@ -77,6 +79,18 @@ def replay(
         policies=results,
         limited=~np.isnan(jobs.time_limit_s),
     )
+    result.baseline.update(
+        {
+            "kind": settings.baseline,
+            "why": str(log.pop("why_simulated", "")),
+            "recorded": recorded_figures(jobs),
+            "policy": None,
+            "held": None,
+            "simulated": None,
+        }
+    )
+    if bench.starts is not None and settings.compare:
+        result.baseline.update(_compared(bench, lender(settings), baseline))
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand
     if vary is None:
@@ -106,7 +120,12 @@ def repeat(
         replay(
             recorded,
             machine,
-            replace(settings, seed=settings.seed + k, vary_demand=settings.vary_demand if k == 0 else False),
+            replace(
+                settings,
+                seed=settings.seed + k,
+                vary_demand=settings.vary_demand if k == 0 else False,
+                compare=settings.compare and k == 0,
+            ),
             store=store,
             log_facts=log_facts,
             progress=progress,
@@ -132,6 +151,32 @@ def repeat(
     return first
 
 
+def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
+    """What else is to be known of recorded starts: a policy with vacated slots held, and the simulated Slurm."""
+    settings, found = bench.settings, dict[str, Json]()
+    simulated = replace(settings, baseline="simulated")
+    assert bench.demand is not None
+    workload = build_workload(bench.recorded, bench.machine, simulated, bench.demand, [])
+    other = replace(bench, settings=simulated, workload=workload, starts=None)
+    alone = leave_alone(other, "slurm", what="slurm, simulated")
+    found["simulated"] = {"wait_mean_s": float((alone.cluster.jobs["start"] - workload.submit_s).mean())}
+    if not name:
+        return found
+    held = replace(bench, settings=replace(settings, hold_vacated=True))
+    for key, one, against in (("held", held, baseline), ("simulated", other, alone)):
+        figures = summarise(one, name, beside(one, name, what=f"{name}, {key}"), against).metrics
+        own = float((against.cluster.jobs["end"] - one.workload.submit_s).mean())
+        response = figures["response_mean_s"]
+        shown: dict[str, Json] = {
+            "response_change": None if response is None else response / own - 1.0,
+            "guests": figures["guests"],
+            "late": figures["late"],
+        }
+        before = found.get(key)
+        found[key] = {**(before if isinstance(before, dict) else {}), **shown}
+    return {"policy": name, **found}
+
+
 def _play_and_keep(
     bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
 ) -> PolicyResult:
@@ -152,11 +197,7 @@ def _play_and_keep(
 
 def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) -> list[Verdict]:
     """The default policy again with every assumed demand 20 % lower and 20 % higher."""
-    name = (
-        "asax"
-        if "asax" in bench.settings.policies
-        else next((policy for policy in bench.settings.policies if bench.settings.of(lends, policy)), "")
-    )
+    name = lender(bench.settings)
     if not name:
         return []
     verdicts = []

@@ -46,6 +46,7 @@ def summarise(
         managed=managed,
     )
     metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
+    metrics["moved"] = None if bench.starts is None else played.moved
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)

@@ -64,6 +64,8 @@ class Bench:
     """Statements of work, if that was asked for."""
     starts: RecordedStarts | None = None
     """When and where jobs ran, where that is the baseline."""
+    demand: Demand | None = None
+    """What the CPU demand of its jobs rests on."""
 
     @property
     def scheduler(self) -> str:
@@ -182,6 +184,7 @@ def prepare(
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
     experts = load_experts(settings.experts or settings.config.policies.experts or None)
     bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
+    bench.demand = demand
     if settings.baseline == "recorded":
         bench.starts = recorded_starts(recorded, machine, workload)
         notes += bench.starts.notes
