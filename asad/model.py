@@ -155,6 +155,8 @@ class Machine:
     """Are jobs held against the memory of nodes? False where the scheduler does not count it."""
     notes: tuple[str, ...] = ()
     """What was assumed of it, a sentence each."""
+    time_limits_s: Mapping[str, float] = field(default_factory=dict)
+    """By partition the longest that its jobs may run (inf: for ever), as far as that is known."""
 
     @property
     def total_cores(self) -> int:

@@ -77,7 +77,7 @@ def replay(
         application=fingerprint,
         application_names=names,
         policies=results,
-        limited=~np.isnan(jobs.time_limit_s),
+        limited=~np.isnan(bench.workload.limit_s),
     )
     result.baseline.update(
         {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ from asad.replay.slurm_conf_partitions import (
     leave_out_of_no_partition,
     partitions_of,
     sharing_notes,
+    time_limits_s,
 )
 
 DEEPEST_INCLUDE = 8
@@ -118,7 +119,8 @@ def from_slurm_conf(path: Path, read: Callable[[Path], str]) -> Machine:
         found.down.update(found.nodes if names is None else names)
     counts, why = memory_counts(found, conf.settings, partitions)
     notes = (*_notes(conf), *sharing_notes(partitions), *why)
-    return found.machine("its NodeName lines", memory_counts=counts, notes=notes)
+    machine = found.machine("its NodeName lines", memory_counts=counts, notes=notes)
+    return replace(machine, time_limits_s=time_limits_s(partitions))
 
 
 # --------------------------------------------------------------------------------------------------------- lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from asad.replay.described_nodes import (
 JOBS_A_CORE = 4
 """What OverSubscribe=FORCE alone allows."""
 
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9}(?::\d{1,9}){0,2})", re.ASCII)
 _SHARED = re.compile(r"(force|yes)(?::(\d{1,5}))?", re.IGNORECASE | re.ASCII)
 
 
@@ -45,6 +47,37 @@ def partitions_of(lines: Sequence[tuple[str, dict[str, str]]]) -> list[Partition
         else:
             found.append(Partition(place, name, own, {**defaults, **own}))
     return found
+
+
+def time_limits_s(partitions: Sequence[Partition]) -> dict[str, float]:
+    """By partition the longest that its jobs may run, `MaxTime`; where that is not given, what they get that ask for
+    nothing, `DefaultTime`. What cannot be read is left out."""
+    found = {}
+    for partition in partitions:
+        for key in ("maxtime", "defaulttime"):
+            limit_s = _limit_s(partition.settings.get(key, ""))
+            if limit_s > 0:  # never of NaN
+                found[partition.name] = limit_s
+                break
+    return found
+
+
+def _limit_s(text: str) -> float:
+    """`30` (minutes), `30:00`, `1:00:00`, `2-0`, `2-00:00`, `2-00:00:00` or a word for no limit; NaN if it is none."""
+    word = text.strip().lower()
+    if word in ("unlimited", "infinite"):
+        return math.inf
+    match = _TIME.fullmatch(word)
+    if not match:
+        return math.nan
+    days, *clock = match[1], *(int(one) for one in match[2].split(":"))
+    if days is not None:
+        hours, minutes, seconds = (*clock, 0, 0)[:3]
+    elif len(clock) < 3:
+        hours, (minutes, seconds) = 0, (*clock, 0)[:2]
+    else:
+        hours, minutes, seconds = clock
+    return 86400.0 * int(days or 0) + 3600.0 * hours + 60.0 * minutes + seconds
 
 
 class NodeLists:

@@ -178,7 +178,7 @@ def prepare(
     jobs = recorded.jobs
     _, names = jobs.fingerprints()
     workload = build_workload(recorded, machine, settings, demand, notes)
-    limit = np.where(np.isnan(jobs.time_limit_s), np.inf, jobs.time_limit_s)
+    limit = np.where(np.isnan(workload.limit_s), np.inf, workload.limit_s)
     overran = (jobs.run_s > limit) & (settings.overrun == "kill") & (settings.baseline == "simulated")
     if overran.any():
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")

@@ -28,13 +28,14 @@ def build_workload(
     """
     jobs = recorded.jobs
     as_recorded = settings.baseline == "recorded"
-    absent = np.isnan(jobs.time_limit_s)
+    limit_s = _limits(jobs, machine, notes)
+    absent = np.isnan(limit_s)
     if absent.any():
         how = "" if as_recorded else "the scheduler plans them with the run time they had, "
         notes.append(
             f"{int(absent.sum())} jobs have no time limit: {how}nothing kills them, and asad offers them nothing"
         )
-    limit = np.where(absent, np.inf, jobs.time_limit_s)
+    limit = np.where(absent, np.inf, limit_s)
     planned = np.where(np.isinf(limit), YEAR_S, limit)
     work = jobs.run_s.copy()
     if (
@@ -61,7 +62,7 @@ def build_workload(
         submit_s=np.fmin(jobs.queued_s, jobs.start_s) if as_recorded else jobs.submit_s,
         work_s=work,
         planned_s=planned,
-        limit_s=jobs.time_limit_s,
+        limit_s=limit_s,
         cores=jobs.cores,
         nodes=jobs.nodes,
         memory_bytes_per_core=memory_per_core,
@@ -76,6 +77,18 @@ def build_workload(
     )
     _require_fit(workload, machine, recorded.path)
     return workload
+
+
+def _limits(jobs: JobLog, machine: Machine, notes: list[str]) -> Floats:
+    """(n,) time limits, of a job without one that of its partition on the machine; NaN where nothing is known."""
+    of_partition = np.array([machine.time_limits_s.get(name, np.nan) for name in (*jobs.partitions, "")])
+    limit_s = np.where(np.isnan(jobs.time_limit_s), of_partition[jobs.partition], jobs.time_limit_s)
+    if filled := int(np.count_nonzero(np.isnan(jobs.time_limit_s) & ~np.isnan(limit_s))):
+        notes.append(
+            f"{filled} jobs have no time limit in the log: the longest of their partition (MaxTime, else DefaultTime) "
+            "is taken"
+        )
+    return limit_s
 
 
 def _belief(demand: Demand, fingerprint: Ints, settings: Settings) -> Floats | None:

@@ -652,3 +652,29 @@ def test_long_lines_take_no_long_time(tmp_path: Path, text: str) -> None:
     sets = "\nPartitionName=a Nodes=s0\n" if "NodeSet" in text else "\n"
     assert cores_of(machine_of(tmp_path, text + sets)) == {"n1": 4}
     assert time.process_time() - started < 5
+
+
+# -------------------------------------------------------------------------------------------------- time limits
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit_s"),
+    [
+        ("MaxTime=30", 1800.0),
+        ("MaxTime=30:30", 1830.0),
+        ("MaxTime=1:00:00", 3600.0),
+        ("MaxTime=2-0", 172_800.0),
+        ("MaxTime=2-00:30", 174_600.0),
+        ("MaxTime=1-00:00:10 DefaultTime=10", 86_410.0),
+        ("MaxTime=UNLIMITED", np.inf),
+        ("DefaultTime=10", 600.0),
+        ("DefaultTime=NONE", None),
+        ("MaxTime=soon", None),
+        ("", None),
+    ],
+)
+def test_the_longest_that_jobs_of_a_partition_may_run(
+    tmp_path: Path, settings: str, limit_s: float | None
+) -> None:
+    machine = machine_of(tmp_path, f"NodeName=n1 CPUs=4\nPartitionName=batch Nodes=n1 {settings}\n")
+    assert machine.time_limits_s.get("batch") == limit_s

@@ -27,34 +27,11 @@ from asad.replay.workbench import Bench, prepare
 
 SAMPLES = Path("profiles/samples")
 TRACES = Path("../shared/traces")
-POZIDRIV = [
-    "jobid",
-    "jobidraw",
-    "cluster",
-    "partition",
-    "qos",
-    "account",
-    "group",
-    "gid",
-    "user",
-    "uid",
-    "submit",
-    "eligible",
-    "start",
-    "end",
-    "elapsed",
-    "exitcode",
-    "state",
-    "nnodes",
-    "ncpus",
-    "reqcpus",
-    "reqmem",
-    "reqtres",
-    "alloctres",
-    "timelimit",
-    "nodelist",
-    "jobname",
-]
+_POZIDRIV = """
+jobid jobidraw cluster partition qos account group gid user uid submit eligible start end elapsed exitcode state nnodes
+ncpus reqcpus reqmem reqtres alloctres timelimit nodelist jobname
+"""
+POZIDRIV = _POZIDRIV.split()
 
 
 def settings(**given: Any) -> Settings:
@@ -265,3 +242,15 @@ def test_auto_is_recorded_where_the_log_can_carry_it(one_waits: Recorded, tmp_pa
     swf.write_text("; MaxProcs: 4\n1 0 10 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n")
     chosen, why = resolved(Settings(("asax",), baseline="auto"), read_log(swf))
     assert chosen.baseline == "simulated" and "SWF" in why
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_jobs_without_a_limit_have_their_partition_s(tmp_path: Path, known: bool) -> None:
+    recorded = log_of(tmp_path / "log", [{"id": 1, "start": 0, "run": 100, "nodes": "n1", "limit": 0}])
+    machine = replace(nodes(1, 4), time_limits_s={"batch": 7200.0} if known else {})
+    notes: list[str] = []
+    code, names = recorded.jobs.fingerprints()
+    demand = assign(recorded.jobs, code, names, settings().demand, 0)
+    workload = prepare(recorded, machine, settings(), demand, notes).workload
+    assert workload.limit_s.tolist() == pytest.approx([7200.0 if known else np.nan], nan_ok=True)
+    assert any(note.startswith("1 jobs have no time limit") for note in notes)
