@@ -286,7 +286,8 @@ def story_lines(
             yield from (printable(f"{'':16}{line}") for line in detail_lines(decision.more | decision.detail))
     if not decisions:
         yield "no decision names it"
-    yield from (printable(line) for end in ends for line in _end_lines(end))
+    recorded = record.settings.get("baseline") == "recorded"
+    yield from (printable(line) for end in ends for line in _end_lines(end, recorded))
 
 
 def _deed(job: str, decision: DecisionRecord) -> str:
@@ -345,7 +346,8 @@ def _verdict(decision: DecisionRecord) -> str:
     return f"{decision.outcome}: {decision.outcome_reason or 'no reason given'}"
 
 
-def _end_lines(end: JobEnd) -> Iterator[str]:
+def _end_lines(end: JobEnd, recorded: bool) -> Iterator[str]:
+    """How a job ended, and how it would have without lending; `recorded`: that is what the log says."""
     if end.end_s is None:
         yield f"has not ended (as {end.role})"
         return
@@ -362,6 +364,9 @@ def _end_lines(end: JobEnd) -> Iterator[str]:
     else:
         verdict = f"{duration(abs(later_s))} {'later' if later_s > 0 else 'earlier'} than without lending"
     yield f"  {verdict} ({moment(end.baseline_end_s)})" + (": a loser" if end.loser else "")
+    if end.start_s is not None and end.baseline_start_s is not None:
+        whose = "in the log" if recorded else "without lending"
+        yield f"  it started {moment(end.start_s)}; {whose} it started {moment(end.baseline_start_s)}"
 
 
 def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:

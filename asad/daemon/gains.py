@@ -92,7 +92,18 @@ class Gains:
         own_end_s = float(jobs.counterfactual_start_s[row]) + run_s - float(finished.lost_s[k])
         late = end_s - own_end_s > max(SLACK_S, SLACK * (own_end_s - submit_s))  # never of NaN
         baseline_end_s = None if math.isnan(own_end_s) else own_end_s
-        return JobEnd(str(jobs.job_id[row]), role, submit_s, end_s - run_s, end_s, baseline_end_s, late)
+        own_start_s = float(jobs.counterfactual_start_s[row])
+        baseline_start_s = None if math.isnan(own_start_s) else own_start_s
+        return JobEnd(
+            str(jobs.job_id[row]),
+            role,
+            submit_s,
+            end_s - run_s,
+            end_s,
+            baseline_start_s,
+            baseline_end_s,
+            late,
+        )
 
     def to_json(self) -> dict[str, Json]:
         """The figures."""

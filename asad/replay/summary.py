@@ -110,17 +110,20 @@ def with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> P
 
 
 def job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:
-    """How hosts and guests ended, for the store."""
-    ends = baseline.cluster.jobs["end"]
+    """How hosts and guests ended, and who was late although it shared nothing, for the store."""
+    own = baseline.cluster.jobs
+    # where a scheduler starts jobs, chance moves more of them than lending
+    displaced = later(bench.workload, result.end_s, own["end"]) & ~result.touched & (bench.starts is not None)
     return [
         JobEnd(
             job=str(bench.workload.job_id[row]),
-            role="guest" if result.guest[row] else "host",
+            role="guest" if result.guest[row] else "host" if result.host[row] else "displaced",
             submit_s=float(bench.workload.submit_s[row]),
             start_s=float(result.start_s[row]),
             end_s=float(result.end_s[row]),
-            baseline_end_s=float(ends[row]),
+            baseline_start_s=float(own["start"][row]),
+            baseline_end_s=float(own["end"][row]),
             loser=bool(result.loser[row]),
         )
-        for row in np.flatnonzero(result.host | result.guest).tolist()
+        for row in np.flatnonzero(result.host | result.guest | displaced).tolist()
     ]

@@ -138,6 +138,7 @@ class Run:
                     _known(end.submit_s),
                     _known(end.start_s),
                     _known(end.end_s),
+                    _known(end.baseline_start_s),
                     _known(end.baseline_end_s),
                     bool(end.loser),
                 )

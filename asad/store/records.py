@@ -18,6 +18,8 @@ from asad.store.process import ProcessMark
 RunKind = Literal["replay", "live", "bench"]
 RunState = Literal["running", "done", "failed", "killed"]
 Role = Literal["host", "guest"]
+EndRole = Literal["host", "guest", "displaced"]
+"""Displaced is who neither lent nor borrowed, and yet started late because others did."""
 
 JOB_FIELDS = ("guest", "job")
 COLUMNS = {
@@ -171,12 +173,14 @@ class JobEnd(Record):
     """How a job that lending touched ended. Times by the clock of the log, None where there is none."""
 
     job: str
-    role: Role
+    role: EndRole
     submit_s: float | None
     start_s: float | None
     end_s: float | None
+    baseline_start_s: float | None
+    """When the same job started without lending: as the log has it, or a simulated Slurm."""
     baseline_end_s: float | None
-    """When the same job ended in the same replay without lending."""
+    """When it ended there."""
     loser: bool
     """Ended later than there by more than the report tolerates."""
 

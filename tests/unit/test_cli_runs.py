@@ -59,9 +59,16 @@ def filled(path: str) -> str:
             )
             run.record_ends(
                 [
-                    JobEnd("100", "host", EPOCH_S, EPOCH_S, EPOCH_S + 4000, EPOCH_S + 3900, True),
+                    JobEnd("100", "host", EPOCH_S, EPOCH_S, EPOCH_S + 4000, EPOCH_S, EPOCH_S + 3900, True),
                     JobEnd(
-                        "101", "guest", EPOCH_S + 30, EPOCH_S + 60, EPOCH_S + 600, EPOCH_S + 90_600, False
+                        "101",
+                        "guest",
+                        EPOCH_S + 30,
+                        EPOCH_S + 60,
+                        EPOCH_S + 600,
+                        EPOCH_S + 90_000,
+                        EPOCH_S + 90_600,
+                        False,
                     ),
                 ]
             )

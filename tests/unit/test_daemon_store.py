@@ -36,7 +36,7 @@ NAMES, HOSTS = ["10", "11", "12_3"], [-1, -1, 0]
 
 def say_everything(writer: Writer) -> None:
     writer.record(1, 10.0, OUTCOMES, NAMES, HOSTS)
-    writer.record_ends([JobEnd("10", "host", 0.0, 1.0, 9.0, None, False)])
+    writer.record_ends([JobEnd("10", "host", 0.0, 1.0, 9.0, None, None, False)])
     state = np.full((1, len(FEATURES)), 0.5, np.float32)
     one = np.array([0.5])
     writer.record_cases(ShareCases(["10"], ["app"], np.array([3.0]), state, one, one, one))

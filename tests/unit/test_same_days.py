@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def end(job: str, end_s: float, sooner_s: float, role: Role = "guest", loser: bool = False) -> JobEnd:
-    return JobEnd(job, role, 0.0, 1.0, end_s, end_s + sooner_s, loser)
+    return JobEnd(job, role, 0.0, 1.0, end_s, None, end_s + sooner_s, loser)
 
 
 def run(store: Store, kind: RunKind, policy: str, *ends: JobEnd, finished: bool = True) -> int:

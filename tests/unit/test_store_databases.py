@@ -242,7 +242,7 @@ def test_reading_goes_page_by_page(opened: Store, monkeypatch: pytest.MonkeyPatc
     run = begin(opened)
     for cycle in range(21):
         run.record(cycle, 0.0, outcomes(STARTS), NAMES)
-    run.record_ends(JobEnd(str(row), "guest", 0.0, 1.0, 2.0, None, False) for row in range(15))
+    run.record_ends(JobEnd(str(row), "guest", 0.0, 1.0, 2.0, None, None, False) for row in range(15))
     run.flush()
     assert [record.cycle for record in opened.decisions(run.id)] == list(range(21))
     assert [end.job for end in opened.job_ends(run.id)] == [str(row) for row in range(15)]
@@ -256,11 +256,11 @@ def test_a_row_that_is_no_job_is_refused(opened: Store) -> None:
 
 def test_ends_of_jobs_come_back(opened: Store) -> None:
     run = begin(opened)
-    host = JobEnd("100", "host", 0.0, 10.0, 500.0, 450.0, True)
-    guest = JobEnd("101", "guest", 5.0, math.nan, math.nan, math.nan, False)
+    host = JobEnd("100", "host", 0.0, 10.0, 500.0, 5.0, 450.0, True)
+    guest = JobEnd("101", "guest", 5.0, math.nan, math.nan, math.nan, math.nan, False)
     run.record_ends([host, guest])
     run.finish({})
-    assert list(opened.job_ends(run.id)) == [host, JobEnd("101", "guest", 5.0, None, None, None, False)]
+    assert list(opened.job_ends(run.id)) == [host, JobEnd("101", "guest", 5.0, None, None, None, None, False)]
     assert list(opened.job_ends(run.id, "100")) == [host]
     assert [record.id for record in opened.runs_of("101")] == [run.id]
 
@@ -359,7 +359,7 @@ def test_runs_are_listed_newest_first_and_numbers_never_return(opened: Store) ->
 def test_removing_takes_everything_of_a_run_or_nothing(opened: Store) -> None:
     run = begin(opened)
     run.record(1, 0.0, outcomes(STARTS), NAMES)
-    run.record_ends([JobEnd("100", "host", 0.0, 1.0, 2.0, 2.0, False)])
+    run.record_ends([JobEnd("100", "host", 0.0, 1.0, 2.0, None, 2.0, False)])
     run.finish({})
     with pytest.raises(UsageError, match="no run 77"):
         opened.remove_runs([run.id, 77])
@@ -734,7 +734,7 @@ def test_what_is_old_is_forgotten_and_replays_stay(opened: Store) -> None:
         with opened.begin_run(kind, policy, None, {}, {}) as run:  # type: ignore[arg-type]
             time_s = 500.0 if policy == "new" else 50.0
             run.record(1, time_s, LIVE, NAMES)
-            run.record_ends([JobEnd("10", "host", 0.0, 1.0, time_s, None, False)])
+            run.record_ends([JobEnd("10", "host", 0.0, 1.0, time_s, None, None, False)])
             run.finish({})
     running = opened.begin_run("live", "running", None, {}, {})
     running.record(1, 50.0, LIVE, NAMES)

@@ -239,7 +239,9 @@ def a_day(store: Store, begin_s: float, decisions: int = 6) -> None:
         for k, time_s in enumerate(times):
             shared = SetShare(Cause("asax", "the job of ann"), 0, 0.1 * (k + 1), host=0)
             run.record(1, time_s, [Outcome(shared, True, "")], ["7"])
-        run.record_ends([JobEnd("7", "host", times[0], times[0], time_s, None, False) for time_s in times])
+        run.record_ends(
+            [JobEnd("7", "host", times[0], times[0], time_s, None, None, False) for time_s in times]
+        )
         run.finish({})
     lending_ledger.add(store, [LedgerEntry("7", "host", time_s, "physics", 2.0, 1.0) for time_s in times])
     quota_audit.add(

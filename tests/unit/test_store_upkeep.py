@@ -66,7 +66,7 @@ def fill(opened: Store, *, jobs: int = 20) -> int:
         for k in range(jobs - 1):
             share = CoAllocate(Cause("asax", "because", {"k": k}), k, (0,), host=k + 1, share=0.5)
             run.record(k, START_S + k, [Outcome(share, True, "")], names)
-        run.record_ends([JobEnd(name, "host", 0.0, 1.0, START_S, None, False) for name in names])
+        run.record_ends([JobEnd(name, "host", 0.0, 1.0, START_S, None, None, False) for name in names])
         run.finish({})
     share_cases.add(
         opened,
