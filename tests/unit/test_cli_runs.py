@@ -176,6 +176,7 @@ def test_the_story_of_a_guest(place: str) -> None:
     assert lines[9:] == [
         "ended 2024-01-01 00:10:00 UTC (as guest), 0:09:30 after it was submitted",
         "  1-01:00:00 earlier than without lending (2024-01-02 01:10:00 UTC)",
+        "  it started 2024-01-01 00:01:00 UTC; without lending it started 2024-01-02 01:00:00 UTC",
     ]
 
 
