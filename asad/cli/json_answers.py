@@ -407,6 +407,20 @@ class Calibrate(TypedDict):
     measured: Plain
 
 
+class Waits(TypedDict):
+    """`asactl waits`"""
+
+    log: Plain
+    machine: Plain
+    wait_mean_s: float
+    wait_median_s: float
+    not_eligible_h: float
+    """Before jobs became eligible: in no other figure."""
+    reasons: list[Plain]
+    limits: list[Plain]
+    by: dict[str, list[Plain]]
+
+
 class Whatif(TypedDict):
     """`asactl whatif`"""
 
@@ -552,6 +566,7 @@ ANSWERS: Mapping[str, type] = {
     "tasks": Tasks,
     "teardown": Teardown,
     "top": Top,
+    "waits": Waits,
     "whatif": Whatif,
 }
 """By the words of the command; `bench` is of all below it, `asad-node` of `asad-node --once`."""

@@ -321,20 +321,11 @@ def replayed(
     from asad.config import Config, load
     from asad.replay.baseline import resolved
     from asad.replay.cpu_demand import DemandProfile, read_demand
-    from asad.replay.inferred_machine import infer
-    from asad.replay.machine import from_flags
-    from asad.replay.machine_files import read_machine
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
-    from asad.replay.readers import read_log
     from asad.replay.replay_settings import Settings
     from asad.replay.workload import fitting_rows
 
-    if (nodes is None) != (cores is None):
-        raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
-    if machine is not None and nodes is not None:
-        raise UsageError("--machine and --nodes both describe the machine; give one of them")
-    if memory is not None and nodes is None:
-        raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
+    _check_machine(nodes, cores, memory, machine)
     config = config_file if isinstance(config_file, Config) else load(config_file) if config_file else PLAIN
     if policy is None and config_file is not None:
         policies: tuple[str, ...] = ("slurm", CONFIGURED)
@@ -370,20 +361,10 @@ def replayed(
         contention=contention or (Path(config.guard.calibration) if config.guard.calibration else None),
         vary_demand=vary_demand,
     )
-    if isinstance(log, str):
-        names = [name.strip() for name in columns.split(",")] if columns else None
-        recorded = read_log(
-            log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format, cluster=cluster
-        )
-    else:
-        recorded = log
+    read = (columns, delimiter, log_format, cluster, skip_bad)
+    recorded = log_of(log, *read) if isinstance(log, str) else log
     _require_jobs(recorded)
-    if machine is not None:
-        described = read_machine(machine)
-    elif nodes is not None and cores is not None:
-        described = from_flags(nodes, cores, memory)
-    else:
-        described = infer(recorded)
+    described = machine_for(recorded, nodes, cores, memory, machine)
     settings = dataclasses.replace(settings, use_memory=settings.use_memory and described.memory_counts)
     settings, why = resolved(settings, recorded)
     facts: dict[str, Json] = {"why_simulated": why}
@@ -396,6 +377,49 @@ def replayed(
     _require_jobs(recorded, described.origin)
     with _progress(show=not quiet and sys.stderr.isatty()) as progress:
         return _run(recorded, described, settings, store, facts, progress)
+
+
+def log_of(
+    log: str,
+    columns: str | None,
+    delimiter: str | None,
+    log_format: str | None,
+    cluster: str | None,
+    skip_bad: bool,
+) -> Recorded:
+    """The log that the options describe. Raises UsageError and LogError."""
+    from asad.replay.readers import read_log
+
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    return read_log(
+        log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format, cluster=cluster
+    )
+
+
+def machine_for(
+    recorded: Recorded, nodes: int | None, cores: int | None, memory: str | None, machine: Path | None
+) -> Machine:
+    """The machine that the options describe, or that the log does. Raises UsageError and MachineError."""
+    from asad.replay.inferred_machine import infer
+    from asad.replay.machine import from_flags
+    from asad.replay.machine_files import read_machine
+
+    _check_machine(nodes, cores, memory, machine)
+    if machine is not None:
+        return read_machine(machine)
+    if nodes is not None and cores is not None:
+        return from_flags(nodes, cores, memory)
+    return infer(recorded)
+
+
+def _check_machine(nodes: int | None, cores: int | None, memory: str | None, machine: Path | None) -> None:
+    """Raises UsageError for options that describe it twice, or by half."""
+    if (nodes is None) != (cores is None):
+        raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
+    if machine is not None and nodes is not None:
+        raise UsageError("--machine and --nodes both describe the machine; give one of them")
+    if memory is not None and nodes is None:
+        raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
 
 
 def _run(

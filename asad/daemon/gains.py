@@ -92,8 +92,8 @@ class Gains:
         own_end_s = float(jobs.counterfactual_start_s[row]) + run_s - float(finished.lost_s[k])
         late = end_s - own_end_s > max(SLACK_S, SLACK * (own_end_s - submit_s))  # never of NaN
         baseline_end_s = None if math.isnan(own_end_s) else own_end_s
-        own_start_s = float(jobs.counterfactual_start_s[row])
-        baseline_start_s = None if math.isnan(own_start_s) else own_start_s
+        start_alone_s = float(jobs.counterfactual_start_s[row])
+        baseline_start_s = None if math.isnan(start_alone_s) else start_alone_s
         return JobEnd(
             str(jobs.job_id[row]),
             role,

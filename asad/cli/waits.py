@@ -1,0 +1,190 @@
+"""`asactl waits`: why did the jobs of an accounting log wait?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from rich.text import Text
+
+from asad.bounded import printable
+from asad.cli.listing import Listing
+from asad.cli.replay import log_of, machine_for, replay
+from asad.cli.screen import JSON, cells, respond, table_of
+from asad.errors import UsageError
+from asad.model import Json
+from asad.report import units
+
+if TYPE_CHECKING:
+    from asad.model import JobLog
+    from asad.replay.waits.why_waited import WhyWaited
+
+OF_LOG = frozenset(
+    ("nodes", "cores", "memory", "machine", "columns", "delimiter", "log_format", "cluster", "skip_bad")
+)
+"""Options of `asactl replay` that describe log and machine."""
+BY = {
+    "partition": ("partition", "partitions"),
+    "account": ("account", "accounts"),
+    "qos": ("qos", "qos_names"),
+    "user": ("user", "users"),
+}
+"""What waits are summed by → the column of the log, and the names of its codes."""
+MOST_ROWS = 20
+
+
+@click.command(
+    short_help="Why the jobs of an accounting log waited.",
+    params=[parameter for parameter in replay.params if parameter.name in OF_LOG],
+)
+@click.argument("log", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--by",
+    default="partition",
+    show_default=True,
+    metavar="NAME,…",
+    help="Sum waits by partition, account, qos or user, or several of these.",
+)
+@click.option("--no-infer", is_flag=True, help="Infer no limits from what was held at one time.")
+@JSON
+def waits(log: str, by: str, no_infer: bool, as_json: bool, **given: Any) -> None:
+    """Split the waits of LOG, the accounting log of a cluster, by what the log shows of their reasons.
+
+    The first of these holds at each moment of a wait: a limit of the job's user, account or QOS; no room, for lack of
+    cores, of enough of them on so many nodes, of memory or of gres; order, where there was room and others of the
+    partition waited too (priority, reservations, the scheduler's depth); or nothing that the log shows. Lending CPU
+    can only shorten what waits for room and for its turn.
+
+    \b
+    Examples:
+      asactl waits log.txt --machine /etc/slurm/slurm.conf
+      asactl waits log.txt --by account,user --json
+    """
+    from asad.replay.waits.why_waited import why_jobs_waited
+
+    columns = [name.strip().lower() for name in by.split(",") if name.strip()]
+    if wrong := [name for name in columns if name not in BY]:
+        raise UsageError(f"--by {wrong[0]}: choose from {', '.join(BY)}")
+    recorded = log_of(
+        log, given["columns"], given["delimiter"], given["log_format"], given["cluster"], given["skip_bad"]
+    )
+    jobs = recorded.jobs
+    if np.isnan(jobs.start_s).any():
+        raise UsageError(f"{recorded.path}: some of its jobs have no start; write the log again with Start")
+    machine = machine_for(recorded, given["nodes"], given["cores"], given["memory"], given["machine"])
+    known = given["memory"] is not None or given["machine"] is not None
+    found = why_jobs_waited(recorded, machine, known and machine.memory_counts, infer=not no_infer)
+    document: dict[str, Json] = {
+        "log": {
+            "path": recorded.path,
+            "jobs": len(jobs),
+            "notes": list[Json]([*recorded.notes, *found.notes]),
+        },
+        "machine": machine.to_json(),
+        **summary(found, jobs),
+        "by": {name: rows_by(found, jobs, name) for name in columns},
+    }
+    respond(as_json, document, lambda: _shown(document), indent=1)
+
+
+def summary(found: WhyWaited, jobs: JobLog) -> dict[str, Json]:
+    """Waits of all jobs by reason; hours of jobs, and core-hours."""
+    of_jobs, of_cores = found.seconds(), found.seconds(weight=jobs.cores.astype(float))
+    total = sum(of_jobs.values())
+    return {
+        "wait_mean_s": float(found.wait_s.mean()),
+        "wait_median_s": float(np.median(found.wait_s)),
+        "not_eligible_h": float(found.not_eligible_s.sum()) / 3600.0,
+        "reasons": [
+            {
+                "reason": reason,
+                "wait_h": seconds / 3600.0,
+                "core_h": of_cores[reason] / 3600.0,
+                "share": seconds / total if total > 0 else 0.0,
+            }
+            for reason, seconds in of_jobs.items()
+        ],
+        "limits": [
+            {
+                "limit": limit.text,
+                "inferred": limit.inferred,
+                "jobs": limit.jobs,
+                "wait_h": limit.wait_s / 3600.0,
+            }
+            for limit in found.limits
+        ],
+    }
+
+
+def rows_by(found: WhyWaited, jobs: JobLog, name: str) -> list[Json]:
+    """A row for each partition, account, QOS or user, those whose jobs waited longest first."""
+    column, names_of = BY[name]
+    code, names = getattr(jobs, column), getattr(jobs, names_of)
+    if code is None:
+        return []
+    rows: list[tuple[float, Json]] = []
+    for one in np.unique(code).tolist():
+        here = code == one
+        seconds = found.seconds(here)
+        total = sum(seconds.values())
+        row: Json = {
+            "name": names[one] if 0 <= one < len(names) else "-",
+            "jobs": int(here.sum()),
+            "wait_mean_s": float(found.wait_s[here].mean()),
+            "wait_h": total / 3600.0,
+            "core_h": float((found.wait_s * jobs.cores)[here].sum()) / 3600.0,
+            "reasons": {reason: value / 3600.0 for reason, value in seconds.items()},
+        }
+        rows.append((-total, row))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
+    """The answer for a reader: a sentence, the reasons, the limits, and who waited."""
+    from asad.report.wait_reasons import MEANING, sentence
+
+    yield sentence(document["log"]["jobs"], document)
+    yield ""
+    table = table_of("reason", "hours>", "core-hours>", "share>", "which means")
+    for row in document["reasons"]:
+        if row["wait_h"] > 0:
+            shown = (units.number(row["wait_h"]), units.number(row["core_h"]), units.percent(row["share"]))
+            table.add_row(*_cells(row["reason"], *shown, MEANING[row["reason"]]))
+    yield table
+    if document["not_eligible_h"] > 0:
+        hours = units.number(document["not_eligible_h"])
+        yield f"Besides, jobs were not eligible for {hours} hours: begin times, dependencies, holds."
+    if document["limits"]:
+        yield ""
+        limits = table_of("limit", "jobs>", "hours>")
+        for row in document["limits"][:MOST_ROWS]:
+            how = f"{row['limit']} (inferred)" if row["inferred"] else row["limit"]
+            limits.add_row(*_cells(how, units.number(row["jobs"]), units.number(row["wait_h"])))
+        yield limits
+    for name, rows in document["by"].items():
+        yield ""
+        if not rows:
+            yield f"The log does not record {name}: write it again with that column."
+            continue
+        reasons = [row["reason"] for row in document["reasons"] if row["wait_h"] > 0]
+        table = table_of(name, "jobs>", "mean wait>", "hours>", *(f"{reason}>" for reason in reasons))
+        for row in rows[:MOST_ROWS]:
+            parts = [row["reasons"][reason] / row["wait_h"] if row["wait_h"] else 0.0 for reason in reasons]
+            shown = (
+                units.number(row["jobs"]),
+                units.duration(row["wait_mean_s"]),
+                units.number(row["wait_h"]),
+            )
+            table.add_row(*_cells(row["name"], *shown, *map(units.percent, parts)))
+        if len(rows) > MOST_ROWS:
+            table.notes.append(next(_cells(f"and {len(rows) - MOST_ROWS} more; --json has all")))
+        yield table
+    for note in document["log"]["notes"]:
+        yield printable(f"Noted: {note}.")
+
+
+def _cells(*texts: str) -> Iterator[Text]:
+    """Cells whose figures have plain blanks in them: what is cleaned of users' texts would show any others."""
+    return cells(*(text.replace(units.THIN, " ").replace(units.SPACE, " ") for text in texts))

@@ -1,0 +1,1 @@
+"""Why jobs waited, by what their log shows: limits, room, order."""

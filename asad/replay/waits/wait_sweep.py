@@ -1,0 +1,307 @@
+"""The wait of each job in exclusive parts, from one event of the log to the next.
+
+While a job waits, one reason holds at a time, the first of these: starting it would lift its user, account or QOS above
+a *limit*; there is no room for it on the nodes of its partition, for the first of *cores* (too few are free in all),
+*nodes* (enough are, but not so many on so many nodes), *memory* and *gres*; other jobs of its partition wait too, so it
+is a matter of *order* (priority, reservation, the scheduler's depth); or it is *unexplained*.
+
+Cost: O(jobs that wait) an event, and O(nodes of a partition) for each kind of job that waits there when its nodes
+have changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import allocating, borrowing, compiled
+from asad.model import Floats, Ints
+
+NAMES = ("limit", "cores", "nodes", "memory", "gres", "order", "unexplained")
+LIMIT, CORES, NODES, MEMORY, GRES, ORDER, UNEXPLAINED = range(7)
+ROOM = -1
+"""There is room."""
+RESOURCES = ("cores", "jobs", "gres")
+"""What a group is counted by."""
+LEAST_S = 120.0
+"""At a ceiling for less than this, a group is there by chance of the scheduler's passes."""
+
+
+class Nodes(NamedTuple):
+    """The machine; N nodes, K kinds of gres."""
+
+    cores: NDArray[np.int64]
+    memory: Floats
+    gres: Floats
+    """(N, K)"""
+    reach_at: NDArray[np.int64]
+    reach_node: Ints
+    """The nodes of partition p are those from `reach_at[p]` to `reach_at[p + 1]`."""
+
+
+class Rows(NamedTuple):
+    """What ran, R rows: the J jobs of the log, then earlier runs of those that were requeued."""
+
+    queued: Floats
+    """(J,) from when on each waits."""
+    start: Floats
+    stop: Floats
+    cores: NDArray[np.int64]
+    memory: Floats
+    """Bytes a core."""
+    wide: Ints
+    """Nodes, 0 for any number."""
+    partition: Ints
+    kind: Ints
+    """Kind of gres, -1 for none."""
+    amount: Floats
+    """So much of it."""
+    at: NDArray[np.int64]
+    node: Ints
+    part: Ints
+    """Its parts, from `at[row]` to `at[row + 1]`: node and cores."""
+    shape: Ints
+    """(J,) Jobs of one shape want the same of the same partition."""
+    group: Ints
+    """(J, M) the groups that each counts in, -1 for none."""
+
+
+class Ceilings(NamedTuple):
+    """What a group may hold; G groups."""
+
+    most: Floats
+    """(G, 3) of each of `RESOURCES`."""
+    binds: NDArray[np.bool_]
+    """(G, 3) Is it a limit?"""
+
+
+class Found(NamedTuple):
+    """What a sweep finds."""
+
+    part_s: Floats
+    """(J, len(NAMES)) seconds of each job's wait by reason."""
+    occasions: NDArray[np.int64]
+    """(G, 3) how often a group was at its ceiling for `LEAST_S` while a job of it waited that had room, and nobody
+    in that partition waited for room; once from one end of its jobs to the next."""
+    held: Floats
+    """(G, 3) the most that each held at one time."""
+    limited_by: NDArray[np.int64]
+    """(J,) the group whose limit a job waited for last, times 3, and the resource; -1 for none."""
+
+
+class _State(NamedTuple):
+    free: NDArray[np.int64]
+    memory: Floats
+    gres: Floats
+    version: NDArray[np.int64]
+    """Of each partition: rises when its nodes change."""
+    room: NDArray[np.int64]
+    """Of each shape: what it lacks, or ROOM."""
+    known: NDArray[np.int64]
+    """Of each shape: the version at which that was so."""
+    held: Floats
+    partitions_of: NDArray[np.int64]
+    partition_of: Ints
+    """The partitions of node n are those from `partitions_of[n]` to `partitions_of[n + 1]`."""
+
+
+@compiled
+def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
+    """Go through the log once."""
+    jobs, groups = len(rows.queued), len(ceilings.most)
+    shapes = 1 + rows.shape.max() if jobs else 0
+    partitions_of, partition_of = _partitions(nodes)
+    s = _State(
+        nodes.cores.copy(),
+        nodes.memory.copy(),
+        nodes.gres.copy(),
+        np.zeros(len(nodes.reach_at) - 1, np.int64),
+        np.full(shapes, ROOM, np.int64),
+        np.full(shapes, -1, np.int64),
+        np.zeros((groups, len(RESOURCES))),
+        partitions_of,
+        partition_of,
+    )
+    found = Found(
+        np.zeros((jobs, len(NAMES))),
+        np.zeros((groups, len(RESOURCES)), np.int64),
+        np.zeros((groups, len(RESOURCES))),
+        np.full(jobs, -1, np.int64),
+    )
+    since = np.full((groups, len(RESOURCES)), np.nan)
+    seen = np.zeros((groups, len(RESOURCES)), np.bool_)
+    listed = np.zeros((groups, len(RESOURCES)), np.bool_)
+    active = np.zeros((groups * len(RESOURCES), 2), np.int64)
+    here = 0
+    waits, where, waiting = np.zeros(jobs, np.int64), np.full(jobs, -1, np.int64), 0
+    in_partition = np.zeros(len(nodes.reach_at) - 1, np.int64)
+    no_room = np.zeros(len(nodes.reach_at) - 1, np.int64)
+    # ends, then arrivals, then starts of one moment
+    total = len(rows.start)
+    when = np.concatenate((rows.stop, rows.queued, rows.start))
+    order = np.argsort(when, kind="mergesort")
+    for place in range(len(order)):
+        event = order[place]
+        if event < total:
+            _hold(s, rows, event, -1)
+            if event < jobs:  # what follows is another occasion
+                for k in range(rows.group.shape[1]):
+                    if rows.group[event, k] >= 0:
+                        for r in range(len(RESOURCES)):
+                            _close(found, since, rows.group[event, k], r, when[event])
+        elif event < total + jobs:
+            job = event - total
+            if rows.start[job] > rows.queued[job]:
+                where[job], waits[waiting] = waiting, job
+                waiting += 1
+                in_partition[rows.partition[job]] += 1
+        else:
+            row = event - total - jobs
+            if row < jobs and where[row] >= 0:
+                waiting -= 1
+                waits[where[row]], where[waits[waiting]] = waits[waiting], where[row]
+                where[row] = -1
+                in_partition[rows.partition[row]] -= 1
+            _hold(s, rows, row, 1)
+            if row < jobs:
+                for k in range(rows.group.shape[1]):
+                    if rows.group[row, k] >= 0:
+                        for r in range(len(RESOURCES)):
+                            most = found.held[rows.group[row, k], r]
+                            found.held[rows.group[row, k], r] = max(most, s.held[rows.group[row, k], r])
+        now = when[event]
+        until = when[order[place + 1]] if place + 1 < len(order) else now
+        if until <= now:
+            continue
+        no_room[:] = 0
+        for i in range(waiting):
+            no_room[rows.partition[waits[i]]] += _lacks(s, nodes, rows, waits[i]) != ROOM
+        for i in range(here):
+            seen[active[i, 0], active[i, 1]] = False
+        for i in range(waiting):
+            job = waits[i]
+            lacks = s.room[rows.shape[job]]
+            reason = lacks
+            if lacks == ROOM:
+                reason = ORDER if in_partition[rows.partition[job]] > 1 else UNEXPLAINED
+            for k in range(rows.group.shape[1]):
+                group = rows.group[job, k]
+                if group < 0:
+                    continue
+                for r in range(len(RESOURCES)):
+                    if (
+                        s.held[group, r] + _wants(rows, job, r) <= ceilings.most[group, r]
+                        or _wants(rows, job, r) <= 0
+                    ):
+                        continue
+                    if ceilings.binds[group, r]:
+                        reason = LIMIT
+                        found.limited_by[job] = group * len(RESOURCES) + r
+                    if lacks == ROOM and no_room[rows.partition[job]] == 0:
+                        seen[group, r] = True
+                        if np.isnan(since[group, r]):
+                            since[group, r] = now
+                        if not listed[group, r]:
+                            listed[group, r] = True
+                            active[here, 0], active[here, 1] = group, r
+                            here += 1
+            found.part_s[job, reason] += until - now
+        left = 0
+        for i in range(here):
+            group, r = active[i, 0], active[i, 1]
+            if seen[group, r]:
+                active[left, 0], active[left, 1] = group, r
+                left += 1
+                continue
+            _close(found, since, group, r, now)
+            listed[group, r] = False
+        here = left
+    return found
+
+
+@borrowing
+def _close(found: Found, since: Floats, group: int, resource: int, now: float) -> None:
+    """An occasion at a ceiling is over, if there was one: it counts if it lasted."""
+    found.occasions[group, resource] += now - since[group, resource] >= LEAST_S  # never of NaN
+    since[group, resource] = np.nan
+
+
+@borrowing
+def _wants(rows: Rows, row: int, resource: int) -> float:
+    """What a job adds to what its groups hold."""
+    if resource == 0:
+        return float(rows.cores[row])
+    return 1.0 if resource == 1 else rows.amount[row]
+
+
+@borrowing
+def _hold(s: _State, rows: Rows, row: int, sign: int) -> None:
+    """A run begins to hold its nodes (1), or ends to (-1)."""
+    width = rows.at[row + 1] - rows.at[row]
+    for i in range(rows.at[row], rows.at[row + 1]):
+        node = rows.node[i]
+        s.free[node] -= sign * rows.part[i]
+        s.memory[node] -= sign * rows.part[i] * rows.memory[row]
+        if rows.kind[row] >= 0:
+            s.gres[node, rows.kind[row]] -= sign * rows.amount[row] / width
+        for k in range(s.partitions_of[node], s.partitions_of[node + 1]):
+            s.version[s.partition_of[k]] += 1
+    if row < len(rows.queued):
+        for k in range(rows.group.shape[1]):
+            if rows.group[row, k] >= 0:
+                for r in range(len(RESOURCES)):
+                    s.held[rows.group[row, k], r] += sign * _wants(rows, row, r)
+
+
+@borrowing
+def _lacks(s: _State, nodes: Nodes, rows: Rows, job: int) -> int:
+    """What a job lacks on the nodes of its partition now, or ROOM."""
+    shape, partition = rows.shape[job], rows.partition[job]
+    if s.known[shape] == s.version[partition]:
+        return int(s.room[shape])
+    s.known[shape] = s.version[partition]
+    wide, cores = max(1, rows.wide[job]), rows.cores[job]
+    each = -(-cores // wide)
+    free, fit, with_memory, with_gres = 0, 0, 0, 0
+    memory, amount, kind = rows.memory[job], rows.amount[job] / wide, rows.kind[job]
+    for k in range(nodes.reach_at[partition], nodes.reach_at[partition + 1]):
+        node = nodes.reach_node[k]
+        here = max(0, s.free[node])
+        free += here
+        count = here if rows.wide[job] == 0 else int(here >= each)
+        fit += count
+        if memory > 0 and s.memory[node] < np.inf:
+            most = int(s.memory[node] / memory + 1e-9)
+            count = min(count, max(0, most)) if rows.wide[job] == 0 else int(count and most >= each)
+        with_memory += count
+        with_gres += count if kind < 0 or s.gres[node, kind] >= amount - 1e-9 else 0
+    needs = cores if rows.wide[job] == 0 else wide
+    lacks = ROOM
+    if free < cores:
+        lacks = CORES
+    elif fit < needs:
+        lacks = NODES
+    elif with_memory < needs:
+        lacks = MEMORY
+    elif with_gres < needs:
+        lacks = GRES
+    s.room[shape] = lacks
+    return lacks
+
+
+@allocating
+def _partitions(nodes: Nodes) -> tuple[NDArray[np.int64], Ints]:
+    """Of each node its partitions."""
+    at = np.zeros(len(nodes.cores) + 1, np.int64)
+    for k in range(len(nodes.reach_node)):
+        at[nodes.reach_node[k] + 1] += 1
+    at = np.cumsum(at)
+    of = np.zeros(len(nodes.reach_node), np.int32)
+    to = at[:-1].copy()
+    for partition in range(len(nodes.reach_at) - 1):
+        for k in range(nodes.reach_at[partition], nodes.reach_at[partition + 1]):
+            of[to[nodes.reach_node[k]]] = partition
+            to[nodes.reach_node[k]] += 1
+    return at, of

@@ -1,0 +1,216 @@
+"""Why the jobs of a log waited: given limits or inferred ones, room by resource, order, and what stays unexplained.
+
+A limit is inferred where a group (a user, an account or a QOS, in one partition) never held more at one time, although
+on `OCCASIONS` separate occasions a job of it waited for more, had room, and nobody in its partition waited for room: a
+user who fills a partition is not limited, and neither is one whose jobs a reservation for others holds up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Floats, Ints, JobLog, Machine, name_of
+from asad.replay.cpu_demand import DemandProfile, assign
+from asad.replay.readers import Recorded
+from asad.replay.recorded_starts import recorded_starts
+from asad.replay.replay_settings import Settings
+from asad.replay.waits.wait_sweep import LIMIT, NAMES, RESOURCES, Ceilings, Found, Nodes, Rows, sweep
+from asad.replay.workload import build_workload
+
+OCCASIONS = 5
+GROUPS = ("user", "account", "qos")
+"""Columns of a log by which limits are inferred, each within a partition."""
+UNITS = {"cores": "cores", "jobs": "jobs", "gres": "gres"}
+
+
+class Limit(NamedTuple):
+    """A limit that jobs waited for."""
+
+    text: str
+    inferred: bool
+    jobs: int
+    """So many waited for it."""
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhyWaited:
+    """The waits of J jobs."""
+
+    part_s: Floats
+    """(J, len(NAMES)) by reason; a row sums to the job's wait."""
+    not_eligible_s: Floats
+    """(J,) from submission until it was eligible: begin time, dependency, hold. No part of the wait."""
+    limits: tuple[Limit, ...]
+    """Those that jobs waited for, most hours first."""
+    notes: tuple[str, ...]
+
+    @property
+    def wait_s(self) -> Floats:
+        """(J,)"""
+        total: Floats = self.part_s.sum(axis=1)
+        return total
+
+    def seconds(
+        self, rows: NDArray[np.bool_] | None = None, weight: Floats | None = None
+    ) -> dict[str, float]:
+        """By reason, the wait of all jobs or of some, each times its `weight`."""
+        part_s = self.part_s if weight is None else self.part_s * weight[:, None]
+        total = (part_s if rows is None else part_s[rows]).sum(axis=0)
+        return dict(zip(NAMES, total.tolist(), strict=True))
+
+
+def why_jobs_waited(
+    recorded: Recorded, machine: Machine, use_memory: bool, *, infer: bool = True
+) -> WhyWaited:
+    """Split the waits of a log with starts. Raises MachineError for a job that does not fit on the machine."""
+    settings = Settings(baseline="recorded", use_memory=use_memory, vary_demand=False)
+    jobs, notes = recorded.jobs, list[str]()
+    codes, names = jobs.fingerprints()
+    workload = build_workload(
+        recorded, machine, settings, assign(jobs, codes, names, DemandProfile(), 0), notes
+    )
+    starts = recorded_starts(recorded, machine, workload)
+    nodes, rows, group_names = _tables(jobs, starts.machine, workload.memory_bytes_per_core, starts)
+    none = Ceilings(
+        np.full((len(group_names), len(RESOURCES)), np.inf),
+        np.zeros((len(group_names), len(RESOURCES)), np.bool_),
+    )
+    found = sweep(nodes, rows, none)
+    if infer:
+        # what was held at one time is known by now; who was kept at that, the second time around
+        ceilings = none._replace(most=found.held)
+        binds = sweep(nodes, rows, ceilings).occasions >= OCCASIONS
+        if binds.any():
+            found = sweep(nodes, rows, ceilings._replace(binds=binds))
+    return WhyWaited(
+        found.part_s,
+        jobs.queued_s - jobs.submit_s,
+        _limits(found, rows, group_names),
+        tuple(starts.notes),
+    )
+
+
+def _tables(
+    jobs: JobLog, machine: Machine, memory: Floats, starts: object
+) -> tuple[Nodes, Rows, list[tuple[str, str, str]]]:
+    """What the sweep reads, and of each group its column, name and partition."""
+    from asad.replay.recorded_starts import RecordedStarts
+
+    assert isinstance(starts, RecordedStarts)
+    slots, earlier, count = starts.slots, starts.earlier, len(jobs)
+    partition = (jobs.partition + 1).astype(np.int32)
+    kind, amount, kinds = _gres(jobs)
+    more = np.full(len(earlier), -1, np.int32)
+    group, names = _groups(jobs)
+    all_rows = np.repeat(partition[:count], np.diff(slots.at)[:count])
+    pairs = np.unique(all_rows.astype(np.int64) * len(machine.cores) + slots.node[: slots.at[count]])
+    wanted = np.column_stack((partition, jobs.cores, jobs.nodes, memory, kind, amount))
+    shape = np.unique(wanted, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    rows = Rows(
+        queued=np.fmin(jobs.queued_s, jobs.start_s),
+        start=slots.start,
+        stop=slots.start + np.concatenate((jobs.run_s, earlier.work_s)),
+        cores=np.concatenate((jobs.cores, earlier.cores)).astype(np.int64),
+        memory=np.concatenate((memory, earlier.memory_bytes_per_core)),
+        wide=np.concatenate((jobs.nodes, earlier.nodes)),
+        partition=np.concatenate((partition, np.zeros(len(earlier), np.int32))),
+        kind=np.concatenate((kind, more)),
+        amount=np.concatenate((amount, np.zeros(len(earlier)))),
+        at=slots.at,
+        node=slots.node,
+        part=slots.cores,
+        shape=shape,
+        group=group,
+    )
+    nodes = Nodes(
+        machine.cores.astype(np.int64),
+        machine.memory_bound_bytes,
+        np.zeros((len(machine.cores), kinds)),
+        np.searchsorted(pairs // len(machine.cores), np.arange(int(partition.max(initial=0)) + 2)),
+        (pairs % len(machine.cores)).astype(np.int32),
+    )
+    nodes.gres[:] = _most_gres(rows, len(machine.cores), kinds)
+    return nodes, rows, names
+
+
+def _gres(jobs: JobLog) -> tuple[Ints, Floats, int]:
+    """Of each job the kind of gres that it holds most of, how much, and how many kinds there are."""
+    kind, amount = np.full(len(jobs), -1, np.int32), np.zeros(len(jobs))
+    if jobs.gres is None:
+        return kind, amount, 0
+    kinds: dict[str, int] = {}
+    of_text = []
+    for text in jobs.gres_texts:
+        most = (-1, 0.0)
+        for one in text.split(","):
+            name, _, number = one.rpartition(":")
+            if number.isdecimal() and float(number) > most[1]:
+                most = (kinds.setdefault(name.split(":")[0], len(kinds)), float(number))
+        of_text.append(most)
+    for row in np.flatnonzero(jobs.gres >= 0).tolist():
+        kind[row], amount[row] = of_text[jobs.gres[row]]
+    return kind, amount, len(kinds)
+
+
+def _most_gres(rows: Rows, nodes: int, kinds: int) -> Floats:
+    """(nodes, kinds) the most that was held of each node at one time: no log says what there is."""
+    most = np.zeros((nodes, kinds))
+    with_gres = np.flatnonzero(rows.kind >= 0)
+    if not len(with_gres):
+        return most
+    width = np.diff(rows.at)
+    each = np.repeat(rows.amount / np.maximum(width, 1), width)
+    of_row = np.repeat(np.arange(len(width)), width)
+    chosen = np.isin(of_row, with_gres)
+    of_row, node, each = of_row[chosen], rows.node[: len(of_row)][chosen], each[chosen]
+    when = np.concatenate((rows.stop[of_row], rows.start[of_row]))
+    change, order = np.concatenate((-each, each)), np.argsort(when, kind="stable")
+    key = (np.concatenate((node, node)).astype(np.int64) * kinds + np.tile(rows.kind[of_row], 2))[order]
+    for one in np.unique(key).tolist():
+        most[one // kinds, one % kinds] = np.cumsum(change[order][key == one]).max()
+    return most
+
+
+def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
+    """(J, M) the groups that each job counts in, and their columns, names and partitions."""
+    names: list[tuple[str, str, str]] = []
+    columns = []
+    for column, texts in (("user", jobs.users), ("account", jobs.accounts), ("qos", jobs.qos_names)):
+        code = getattr(jobs, column)
+        if code is None or (code < 0).all():
+            continue
+        key = np.where(code < 0, -1, code.astype(np.int64) * (len(jobs.partitions) + 1) + jobs.partition + 1)
+        found, back = np.unique(key, return_inverse=True)
+        number = np.arange(len(found)) + len(names) - (found[0] < 0)
+        number[found < 0] = -1
+        columns.append(number[back.reshape(-1)].astype(np.int32))
+        for one in found[found >= 0].tolist():
+            of, partition = divmod(one, len(jobs.partitions) + 1)
+            names.append((column, name_of(texts, of), name_of(jobs.partitions, partition - 1)))
+    group = np.column_stack(columns) if columns else np.full((len(jobs), 1), -1, np.int32)
+    return group, names
+
+
+def _limits(found: Found, rows: Rows, names: list[tuple[str, str, str]]) -> tuple[Limit, ...]:
+    """The limits that jobs waited for."""
+    by = found.limited_by
+    limits = []
+    for one in np.unique(by[by >= 0]).tolist():
+        (column, name, partition), resource = names[one // len(RESOURCES)], RESOURCES[one % len(RESOURCES)]
+        most = found.held[one // len(RESOURCES), one % len(RESOURCES)]
+        where = "" if partition == "-" else f" in partition {partition}"
+        waited = by == one
+        limits.append(
+            Limit(
+                f"{column} {name}{where}: never more than {most:g} {resource} at one time",
+                True,
+                int(waited.sum()),
+                float(found.part_s[waited, LIMIT].sum()),
+            )
+        )
+    return tuple(sorted(limits, key=lambda limit: -limit.wait_s))

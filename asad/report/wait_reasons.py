@@ -1,0 +1,40 @@
+"""What the reasons of waits mean, and what they say to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from asad.report import units
+
+MEANING = {
+    "limit": "a limit of its user, account or QOS kept it from starting",
+    "cores": "too few cores were free in its partition",
+    "nodes": "cores were free, but not so many on one node, or on so many nodes",
+    "memory": "too little memory was free where cores were",
+    "gres": "too few GPUs or other gres were free",
+    "order": "there was room, and others of its partition waited too: priority, reservations, the scheduler's depth",
+    "unexplained": "there was room, and nobody else waited in its partition",
+}
+LENDING = ("cores", "nodes", "order")
+"""What lending CPU can shorten."""
+MOST = 0.5
+
+
+def sentence(jobs: int, found: Mapping[str, Any]) -> str:
+    """How long jobs waited, mostly for what, and whether lending can help; `found` as `asactl waits --json` has it."""
+    shares = {row["reason"]: row["share"] for row in found["reasons"]}
+    begin = f"{units.plural(jobs, 'job')} waited {units.duration(found['wait_mean_s'])} on average"
+    if not any(shares.values()):
+        return f"{begin}."
+    parts = [
+        f"{units.percent(share)} {reason}"
+        for reason, share in sorted(shares.items(), key=lambda pair: -pair[1])
+        if share >= 0.01
+    ]
+    text = f"{begin}: {', '.join(parts)}."
+    if shares["limit"] >= MOST:
+        first = found["limits"][0]["limit"]
+        return f"{text} Most of the wait is limits, which no lending can shorten; the one that took most is {first}."
+    can = sum(shares[reason] for reason in LENDING)
+    return f"{text} Lending CPU can shorten at most {units.percent(can)} of it."
