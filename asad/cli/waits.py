@@ -83,39 +83,10 @@ def waits(log: str, by: str, no_infer: bool, as_json: bool, **given: Any) -> Non
             "notes": list[Json]([*recorded.notes, *found.notes]),
         },
         "machine": machine.to_json(),
-        **summary(found, jobs),
+        **found.to_json(jobs.cores),
         "by": {name: rows_by(found, jobs, name) for name in columns},
     }
     respond(as_json, document, lambda: _shown(document), indent=1)
-
-
-def summary(found: WhyWaited, jobs: JobLog) -> dict[str, Json]:
-    """Waits of all jobs by reason; hours of jobs, and core-hours."""
-    of_jobs, of_cores = found.seconds(), found.seconds(weight=jobs.cores.astype(float))
-    total = sum(of_jobs.values())
-    return {
-        "wait_mean_s": float(found.wait_s.mean()),
-        "wait_median_s": float(np.median(found.wait_s)),
-        "not_eligible_h": float(found.not_eligible_s.sum()) / 3600.0,
-        "reasons": [
-            {
-                "reason": reason,
-                "wait_h": seconds / 3600.0,
-                "core_h": of_cores[reason] / 3600.0,
-                "share": seconds / total if total > 0 else 0.0,
-            }
-            for reason, seconds in of_jobs.items()
-        ],
-        "limits": [
-            {
-                "limit": limit.text,
-                "inferred": limit.inferred,
-                "jobs": limit.jobs,
-                "wait_h": limit.wait_s / 3600.0,
-            }
-            for limit in found.limits
-        ],
-    }
 
 
 def rows_by(found: WhyWaited, jobs: JobLog, name: str) -> list[Json]:

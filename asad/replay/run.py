@@ -16,6 +16,7 @@ from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
+from asad.replay.waits.why_waited import split_waits
 from asad.replay.workbench import Bench, Progress, prepare
 from asad.replay.workload import build_workload
 from asad.store import share_cases
@@ -84,12 +85,15 @@ def replay(
             "kind": settings.baseline,
             "why": str(log.pop("why_simulated", "")),
             "recorded": recorded_figures(jobs),
+            "why_waited": None,
             "policy": None,
             "held": None,
             "simulated": None,
         }
     )
     if bench.starts is not None and settings.compare:
+        waits = split_waits(jobs, bench.starts, bench.workload.memory_bytes_per_core)
+        result.baseline["why_waited"] = waits.to_json(jobs.cores)
         result.baseline.update(_compared(bench, lender(settings), baseline))
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand

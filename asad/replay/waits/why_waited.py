@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Floats, Ints, JobLog, Machine, name_of
+from asad.model import Floats, Ints, JobLog, Json, Machine, name_of
 from asad.replay.cpu_demand import DemandProfile, assign
 from asad.replay.readers import Recorded
-from asad.replay.recorded_starts import recorded_starts
+from asad.replay.recorded_starts import RecordedStarts, recorded_starts
 from asad.replay.replay_settings import Settings
 from asad.replay.waits.wait_sweep import LIMIT, NAMES, RESOURCES, Ceilings, Found, Nodes, Rows, sweep
 from asad.replay.workload import build_workload
@@ -63,6 +63,34 @@ class WhyWaited:
         total = (part_s if rows is None else part_s[rows]).sum(axis=0)
         return dict(zip(NAMES, total.tolist(), strict=True))
 
+    def to_json(self, cores: Ints) -> dict[str, Json]:
+        """Waits of all jobs by reason, in hours of jobs and core-hours; `cores` (J,)."""
+        of_jobs, of_cores = self.seconds(), self.seconds(weight=cores.astype(float))
+        total = sum(of_jobs.values())
+        return {
+            "wait_mean_s": float(self.wait_s.mean()),
+            "wait_median_s": float(np.median(self.wait_s)),
+            "not_eligible_h": float(self.not_eligible_s.sum()) / 3600.0,
+            "reasons": [
+                {
+                    "reason": reason,
+                    "wait_h": seconds / 3600.0,
+                    "core_h": of_cores[reason] / 3600.0,
+                    "share": seconds / total if total > 0 else 0.0,
+                }
+                for reason, seconds in of_jobs.items()
+            ],
+            "limits": [
+                {
+                    "limit": limit.text,
+                    "inferred": limit.inferred,
+                    "jobs": limit.jobs,
+                    "wait_h": limit.wait_s / 3600.0,
+                }
+                for limit in self.limits
+            ],
+        }
+
 
 def why_jobs_waited(
     recorded: Recorded, machine: Machine, use_memory: bool, *, infer: bool = True
@@ -75,7 +103,13 @@ def why_jobs_waited(
         recorded, machine, settings, assign(jobs, codes, names, DemandProfile(), 0), notes
     )
     starts = recorded_starts(recorded, machine, workload)
-    nodes, rows, group_names = _tables(jobs, starts.machine, workload.memory_bytes_per_core, starts)
+    return split_waits(jobs, starts, workload.memory_bytes_per_core, infer=infer)
+
+
+def split_waits(jobs: JobLog, starts: RecordedStarts, memory: Floats, *, infer: bool = True) -> WhyWaited:
+    """The same for jobs of which it is known when and where they ran; `memory` (J,) in bytes a core, 0 where it does
+    not count."""
+    nodes, rows, group_names = _tables(jobs, memory, starts)
     none = Ceilings(
         np.full((len(group_names), len(RESOURCES)), np.inf),
         np.zeros((len(group_names), len(RESOURCES)), np.bool_),
@@ -87,21 +121,15 @@ def why_jobs_waited(
         binds = sweep(nodes, rows, ceilings).occasions >= OCCASIONS
         if binds.any():
             found = sweep(nodes, rows, ceilings._replace(binds=binds))
-    return WhyWaited(
-        found.part_s,
-        jobs.queued_s - jobs.submit_s,
-        _limits(found, rows, group_names),
-        tuple(starts.notes),
-    )
+    not_eligible_s = jobs.queued_s - jobs.submit_s
+    return WhyWaited(found.part_s, not_eligible_s, _limits(found, rows, group_names), starts.notes)
 
 
 def _tables(
-    jobs: JobLog, machine: Machine, memory: Floats, starts: object
+    jobs: JobLog, memory: Floats, starts: RecordedStarts
 ) -> tuple[Nodes, Rows, list[tuple[str, str, str]]]:
     """What the sweep reads, and of each group its column, name and partition."""
-    from asad.replay.recorded_starts import RecordedStarts
-
-    assert isinstance(starts, RecordedStarts)
+    machine = starts.machine
     slots, earlier, count = starts.slots, starts.earlier, len(jobs)
     partition = (jobs.partition + 1).astype(np.int32)
     kind, amount, kinds = _gres(jobs)
