@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.capacity import cores_with_memory
+from asad.cluster.eligibility import Lend, guests_ineligible, hosts_ineligible, lend_of
 from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
 from asad.replay.cpu_demand import Demand, believed
@@ -34,6 +36,8 @@ def build_workload(
             "nothing kills them, and asad offers them nothing"
         )
     limit = np.where(absent, np.inf, jobs.time_limit_s)
+    if endless := int(np.isinf(jobs.time_limit_s).sum()):
+        notes.append(f"{endless} jobs have an unlimited time: asad offers them nothing")
     planned = np.where(absent, jobs.run_s, np.where(np.isinf(limit), YEAR_S, limit))
     kill = settings.overrun == "kill"
     work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
@@ -49,6 +53,8 @@ def build_workload(
             f"need as "
             "much as fits"
         )
+    facts, lend = _facts(jobs, machine), lend_of(settings.config.slurm)
+    _note_ineligible(facts, lend, notes)
     workload = Workload(
         job_id=jobs.job_id,
         submit_s=jobs.submit_s,
@@ -66,9 +72,35 @@ def build_workload(
         name=jobs.application,
         names=jobs.applications,
         belief=_belief(demand, fingerprint, settings),
+        host_bar=hosts_ineligible(facts, lend),
+        guest_bar=guests_ineligible(facts),
     )
     _require_fit(workload, machine, recorded.path)
     return workload
+
+
+def _facts(jobs: JobLog, machine: Machine) -> dict[str, NDArray[Any]]:
+    """What a log knows of what decides who may lend and who may be a guest (`asad.cluster.eligibility.JobFacts`).
+
+    Of heterogeneous jobs it knows that they are on several nodes. It does not know who held all memory of his nodes, or
+    had them for himself.
+    """
+    wide = np.maximum(jobs.nodes, np.where(jobs.cores > machine.cores.max(), 2, 1))
+    gres = np.zeros(len(jobs), np.bool_) if jobs.gres is None else jobs.gres >= 0
+    return {"nodes": wide, "gres": gres, "time_limit": np.isfinite(jobs.time_limit_s)}
+
+
+def _note_ineligible(facts: Mapping[str, NDArray[Any]], lend: Lend, notes: list[str]) -> None:
+    """How many jobs take no part, as live; of those without a time limit another note says so."""
+    gres, wide = int(np.count_nonzero(facts["gres"])), int(np.count_nonzero(facts["nodes"] > 1))
+    if gres:
+        hosts = "" if lend.gres else "; they lend nothing, and nor do the nodes where they run"
+        notes.append(f"{gres} jobs have gres: asad offers them nothing{hosts} ([slurm.lend] gres)")
+    if wide and not lend.multi_node:
+        notes.append(
+            f"{wide} jobs on several nodes lend nothing, and nor do the nodes where they run "
+            "([slurm.lend] multi_node)"
+        )
 
 
 def _belief(demand: Demand, fingerprint: Ints, settings: Settings) -> Floats | None:
