@@ -113,8 +113,9 @@ def defaults(kind: Any) -> dict[str, Any]:
 
 def shown(value: Any) -> str:
     """A default, as one writes it in asad.toml."""
-    if dataclasses.is_dataclass(value):
-        return "none"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = dataclasses.asdict(value)
+        return shown(given) if any(given.values()) else "none"
     if isinstance(value, Mapping):
         return f"`{{{', '.join(f'{key} = {json.dumps(item)}' for key, item in value.items())}}}`"
     if isinstance(value, tuple | list | frozenset):

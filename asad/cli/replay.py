@@ -56,8 +56,8 @@ def _of(stage: str) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Replay what this asad.toml names, as `configured`: its policies of all stages, "
     "their options, its guard, experts, calibration and interval; policies that are "
-    "named besides are put into their stage of it. Tables of cluster plugins have no "
-    "part in a replay.",
+    "named besides are put into their stage of it. Of the tables of cluster plugins "
+    "[slurm.lend] alone has a part in a replay.",
 )
 @click.option(
     "--baseline",

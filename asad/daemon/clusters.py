@@ -152,6 +152,7 @@ def open_cluster(
             speed=played.speed,
             seed=played.seed,
             poll_s=config.daemon.interval_s,
+            config=config,
             monotonic=time.monotonic,
         )
     found = {point.name: point for point in entry_points(group="asad.clusters")}

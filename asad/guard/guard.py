@@ -15,8 +15,9 @@ from asad.guard import change_rules, loan_rules
 from asad.guard.look import Look, Property
 from asad.model import Snapshot
 
-REPLAY = GuardSettings(node_share_cap=math.inf, most_lease_s=math.inf)
-"""Of a replay: its policies are compared with each other as they are, and a log knows no happiness and no pressure."""
+REPLAY = GuardSettings(most_lease_s=math.inf)
+"""Of a replay without a configuration: the daemon's own, but for how long a job may be held back without a further
+look. That bounds what a daemon leaves behind that died, and nobody dies in a replay."""
 
 LEAST_QUOTA = 0.05
 """Part of its cores that a guest keeps which gives way, so that it goes on."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from asad.config import Config
 from asad.decisions import Decision, Outcome
 from asad.errors import UsageError
 from asad.experts import load_experts
@@ -21,6 +22,7 @@ from asad.model import Finished, Snapshot
 from asad.replay.cpu_demand import DemandProfile, assign, read_demand
 from asad.replay.inferred_machine import infer
 from asad.replay.machine import from_flags
+from asad.replay.policies import PLAIN
 from asad.replay.readers import read_log
 from asad.replay.replay_settings import Settings
 from asad.replay.workbench import Bench
@@ -48,12 +50,13 @@ class Playback:
         speed: float = 1000.0,
         seed: int = 0,
         poll_s: float = 30.0,
+        config: Config = PLAIN,
         monotonic: Callable[[], float],
     ) -> None:
         """`held` and `pooled` are the lending policy's (`asad.policy.Policy`). With `gather_arrays` the queue shows one
         task an array, as Slurm's does, and all of its jobs with an estimated start.
 
-        `nodes` and `cores` are of the machine (0: inferred from the log).
+        `nodes` and `cores` are of the machine (0: inferred from the log). `config` says which jobs lend.
 
         Raises UsageError, LogError, MachineError and ConfigError as a replay does.
         """
@@ -66,6 +69,7 @@ class Playback:
             poll_s=poll_s,
             use_memory=bool(memory),
             demand=read_demand(demand) if demand else DemandProfile(),
+            config=config,
         )
         codes, names = recorded.jobs.fingerprints()
         wanted = assign(recorded.jobs, codes, names, settings.demand, seed)

@@ -16,7 +16,7 @@ from asad.cycle import Cycle, is_renewal
 from asad.decisions import Admit, Decline, Defer, Evict, Outcome, SetThrottle
 from asad.model import Floats, ShareCases, Snapshot
 from asad.replay import engine
-from asad.replay.policies import PLAIN, SCHEDULING
+from asad.replay.policies import SCHEDULING
 from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory
 from asad.replay.stated import Foretold
@@ -204,7 +204,7 @@ def beside(
         pooled=stages.lending.pooled,
     )
     config = bench.settings.config
-    guard = stages.guard(config.guard, 0.0 if config is PLAIN else memory_loss(config))
+    guard = stages.guard(config.guard, memory_loss(config))
     cycle = Cycle(cluster, *stages, guard)
     managed = Managed(workload) if stages.holds_back else None
     played = _play(bench, cluster, cycle, run, what or name, managed)

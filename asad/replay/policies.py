@@ -25,7 +25,8 @@ BEST = {"utilities": "oasis", "deferrable": "rollout-defer", "statements": "sow"
 """What a replay is given about its jobs → the policy that is best for such jobs; the evaluations say why."""
 
 PLAIN = Config(policies=PolicySettings(share=BASELINES["share"]), guard=REPLAY)
-"""Where no configuration is given: each policy by itself, and all others leave the cluster as it is."""
+"""Where no configuration is given: the daemon's own settings, but that each policy is replayed by itself, and all
+others leave the cluster as it is."""
 
 
 def all_policies() -> tuple[str, ...]:

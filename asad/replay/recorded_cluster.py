@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.compiling import borrowing
 from asad.contention import Contention
 from asad.decisions import (
     Admit,
@@ -32,7 +33,7 @@ from asad.decisions import (
 )
 from asad.errors import UsageError
 from asad.ineligible import Ineligible, NodeIneligible
-from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
+from asad.model import Arrays, Codes, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
 from asad.share.jit_args import bind
 
@@ -54,6 +55,9 @@ REFUSALS = (
     "it is deferred, or beyond the throttle of its array",
     "guests that are held in another way are there",
 )
+
+CLOSED = int(NodeIneligible.JOB_MAY_NOT_LEND)
+HELD_CORES = int(Ineligible.NOT_A_JOB)
 
 TASKS = ("waiting", "running", "ended", "throttle")
 """Columns of `Arrays` after the first."""
@@ -102,6 +106,10 @@ class Workload:
     """What anybody can know of each one's demand, over what it is; None: 1."""
     memory_bound: NDArray[np.bool_] | None = None
     """Who is bound by memory bandwidth, whatever anybody knows of it; None: by the memory in use (contention.md)."""
+    host_bar: Codes | None = None
+    """Why each may not lend (numbers of `Ineligible`); None: all may. Its nodes take no guests, as live."""
+    guest_bar: Codes | None = None
+    """Why each may not be a guest (numbers of `Ineligible`); None: all may."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for columns of unequal length, and for codes and rows that are none.
@@ -194,7 +202,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
     # a log has nothing of these
-    unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
+    unknown, no = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
     return Jobs(
         job_id=workload.job_id,
         application=workload.application,
@@ -224,10 +232,31 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
         latest_end_s=np.full(len(workload), np.inf),
         offered_s=unknown,
         share_group=np.zeros(len(workload), np.int32),
-        memory_bound=unbarred,
-        host_bar=unbarred.copy(),
-        guest_bar=unbarred,
+        memory_bound=no,
+        host_bar=no.copy() if workload.host_bar is None else workload.host_bar.copy(),
+        guest_bar=no if workload.guest_bar is None else workload.guest_bar,
     )
+
+
+@borrowing
+def close_nodes(
+    node_bar: NDArray[np.int8],
+    always: NDArray[np.int8],
+    host_bar: NDArray[np.int8],
+    core_owner: NDArray[np.int32],
+    first_core: NDArray[np.int32],
+) -> None:
+    """Nodes where a job runs that may not lend take no guests: live, Slurm chooses on whose cores they would be.
+
+    So do those that are `always` closed, and all others are open. `core_owner` has the rows of `host_bar` that run, -1
+    for none; the cores of node k are those from `first_core[k]` to before `first_core[k + 1]`.
+    """
+    for node in range(len(node_bar)):
+        node_bar[node] = always[node]
+        for core in range(first_core[node], first_core[node + 1]):
+            owner = core_owner[core]
+            if node_bar[node] == 0 and owner >= 0 and host_bar[owner] != 0 and host_bar[owner] != HELD_CORES:
+                node_bar[node] = CLOSED
 
 
 class RecordedCluster:
@@ -359,8 +388,10 @@ class RecordedCluster:
         self._node_bar = np.zeros(len(machine.cores), np.int8)
         if closed is not None:
             self._node_bar[closed] = NodeIneligible.OVERFULL
+        self._always_closed = self._node_bar.copy()
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
         self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
+        self._some_lend_nothing = bool(self._jobs.host_bar[: self.logged].any())
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -400,6 +431,9 @@ class RecordedCluster:
         looks = self._looks
         count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
         self._see_hints()
+        if self._some_lend_nothing:
+            first = self.machine.first_core
+            close_nodes(self._node_bar, self._always_closed, self._jobs.host_bar, self._core_owner, first)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.capacity import cores_with_memory
+from asad.cluster.eligibility import Lend, guests_ineligible, hosts_ineligible, lend_of
 from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
 from asad.replay.cpu_demand import Demand, believed
@@ -36,6 +38,8 @@ def build_workload(
             f"{int(absent.sum())} jobs have no time limit: {how}nothing kills them, and asad offers them nothing"
         )
     limit = np.where(absent, np.inf, limit_s)
+    if endless := int(np.isinf(limit_s).sum()):
+        notes.append(f"{endless} jobs have an unlimited time: asad offers them nothing")
     planned = np.where(np.isinf(limit), YEAR_S, limit)
     work = jobs.run_s.copy()
     if (
@@ -56,6 +60,8 @@ def build_workload(
             f"need as "
             "much as fits"
         )
+    facts, lend = _facts(jobs, limit_s, machine), lend_of(settings.config.slurm)
+    _note_ineligible(facts, lend, notes)
     workload = Workload(
         job_id=jobs.job_id,
         # who started before it was submitted, or became eligible, waited for nothing
@@ -74,6 +80,8 @@ def build_workload(
         name=jobs.application,
         names=jobs.applications,
         belief=_belief(demand, fingerprint, settings),
+        host_bar=hosts_ineligible(facts, lend),
+        guest_bar=guests_ineligible(facts),
     )
     _require_fit(workload, machine, recorded.path)
     return workload
@@ -89,6 +97,30 @@ def _limits(jobs: JobLog, machine: Machine, notes: list[str]) -> Floats:
             "is taken"
         )
     return limit_s
+
+
+def _facts(jobs: JobLog, limit_s: Floats, machine: Machine) -> dict[str, NDArray[Any]]:
+    """What a log knows of what decides who may lend and who may be a guest (`asad.cluster.eligibility.JobFacts`).
+
+    Of heterogeneous jobs it knows that they are on several nodes. It does not know who held all memory of his nodes, or
+    had them for himself.
+    """
+    wide = np.maximum(jobs.nodes, np.where(jobs.cores > machine.cores.max(), 2, 1))
+    gres = np.zeros(len(jobs), np.bool_) if jobs.gres is None else jobs.gres >= 0
+    return {"nodes": wide, "gres": gres, "time_limit": np.isfinite(limit_s)}
+
+
+def _note_ineligible(facts: Mapping[str, NDArray[Any]], lend: Lend, notes: list[str]) -> None:
+    """How many jobs take no part, as live; of those without a time limit another note says so."""
+    gres, wide = int(np.count_nonzero(facts["gres"])), int(np.count_nonzero(facts["nodes"] > 1))
+    if gres:
+        hosts = "" if lend.gres else "; they lend nothing, and nor do the nodes where they run"
+        notes.append(f"{gres} jobs have gres: asad offers them nothing{hosts} ([slurm.lend] gres)")
+    if wide and not lend.multi_node:
+        notes.append(
+            f"{wide} jobs on several nodes lend nothing, and nor do the nodes where they run "
+            "([slurm.lend] multi_node)"
+        )
 
 
 def _belief(demand: Demand, fingerprint: Ints, settings: Settings) -> Floats | None:

@@ -169,6 +169,8 @@ def _offer(
     count = 0
     for i in range(len(queue)):
         guest = queue[i]
+        if view.c.guest_bar[guest]:
+            continue
         for k in range(candidates.found[0]):
             host = candidates.hosts[k]
             used, _, _ = fit(view, candidates, host, guest, LARGEST, 1.0)

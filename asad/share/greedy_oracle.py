@@ -47,7 +47,7 @@ def _best_pairs(
         best_guest, best_host = -1, -1
         for i in range(waiting):
             guest = view.queue[i]
-            if taken[i] or np.isnan(view.c.estimated_start_s[guest]):
+            if taken[i] or view.c.guest_bar[guest] or np.isnan(view.c.estimated_start_s[guest]):
                 continue
             if view.c.cores[guest] * min(1.0, demand[guest]) <= best:
                 continue  # not even at full rate

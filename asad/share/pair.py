@@ -1,6 +1,7 @@
 """Lending in pairs, a host and its guest, as `static`, `asax-paper` and `greedy-oracle` do it.
 
-A guest could go to nodes wholly held by one running batch job, with cores that no guest has, and room to lend. The
+A guest could go to nodes wholly held by one running batch job that may lend, with cores that no guest has, and room to
+lend. The
 policies differ in how much of a host may be lent at all (its ceiling), in whom they choose, and in the share. New
 guests are found in one call of compiled code, since it looks at every core of the cluster (about 1 ns a core); what
 that works on is handed to it once (`asad.share.jit_args`). Those that lend from pools start from `asad.capacity`.
@@ -57,7 +58,8 @@ def new_candidates(nodes: int, rows: int) -> Candidates:
 
 @borrowing
 def find(view: View, ceiling: NDArray[np.float64], least: float, candidates: Candidates) -> None:
-    """Fill `candidates`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node."""
+    """Fill `candidates`: hosts that may lend, and whose `ceiling` (by row) leaves at least the share `least` on some
+    node."""
     c = view.c
     for i in range(candidates.found[0]):
         candidates.first[candidates.hosts[i]] = -1
@@ -67,7 +69,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, candidates: Can
         begin, end = c.node_first[node], c.node_first[node + 1]
         owner = c.core_owner[begin] if begin < end else -1
         candidates.following[node] = -1
-        if owner < 0:
+        if owner < 0 or c.host_bar[owner] or c.node_bar[node]:
             continue
         open_cores = 0
         lent = 0.0

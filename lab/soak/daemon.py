@@ -184,7 +184,7 @@ class SoakDaemon(Daemon):
         config = parse(CONFIGURATION.format(folder=folder, **settings), folder / "asad.toml")
         self.actors = Actors(slurm, config.lease_s)
         self.cluster = SlurmCluster(
-            read_settings({"share_users": "any", "transport": "command", "lend": ["multi-node"]}),
+            read_settings({"share_users": "any", "transport": "command"}),
             nodes=self.actors,
             state_dir=folder,
             clock=lambda: float(slurm.now_s),

@@ -13,7 +13,6 @@ from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Ints, Snapshot
 from asad.port import NodeLink
 from asad_slurm.changes import Changes, is_ours
-from asad_slurm.eligibility import may_be_guest_on, node_ineligible, widened
 from asad_slurm.jobs import JobTable
 from asad_slurm.lending import Shares
 from asad_slurm.measures import measure, samples_of
@@ -22,6 +21,7 @@ from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
 from asad_slurm.rows import Texts
 from asad_slurm.settings import Settings
+from asad_slurm.slurm_eligibility import may_be_guest_on, node_ineligible, widened
 from asad_slurm.tres_table import TresTable
 from asad_slurm.undo import BEGIN
 

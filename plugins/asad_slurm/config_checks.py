@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from asad.cluster.eligibility import Lend
 from asad.cluster.findings import Finding, first_finding, judged
 from asad_slurm.slurm_conf import NOTHING, Slurm
 
@@ -194,15 +195,15 @@ def _preemption(slurm: Slurm) -> Finding:
 
 
 def lending_findings(
-    slurm: Slurm, sources: Collection[str], lend: Collection[str], share_users: str
+    slurm: Slurm, sources: Collection[str], lend: Lend, share_users: str
 ) -> Iterator[Finding]:
-    """Who lends, who borrows, and with whom: `[slurm] lend` and `share_users`, and what Slurm says of `sources`."""
-    for kind, (whose, why) in NOT_BY_DEFAULT.items():
-        if kind in lend:
-            yield Finding("lend", "warn", f"{whose} lend here: {why}", f'[slurm] lend, without "{kind}"')
-    if not set(lend) & set(NOT_BY_DEFAULT):
-        others = ", ".join(whose for whose, _ in NOT_BY_DEFAULT.values())
-        yield Finding("lend", "ok", f"these do not lend: {others}")
+    """Who lends, who borrows, and with whom: `[slurm.lend]` and `share_users`, and what Slurm says of `sources`."""
+    for kind, (whose, why) in SWITCHES.items():
+        if getattr(lend, kind) and not getattr(Lend(), kind):
+            yield Finding("lend", "warn", f"{whose} lend here: {why}", f"[slurm.lend] {kind} = false")
+    off = [whose for kind, (whose, _) in SWITCHES.items() if not getattr(lend, kind)]
+    if off:
+        yield Finding("lend", "ok", f"these do not lend: {', '.join(off)}")
     yield judged(
         "share_users",
         share_users != "any",
@@ -239,13 +240,13 @@ def _has_slurmdbd(slurm: Slurm) -> bool:
 ONE_OF = {"same": "user", "account": "account"}
 
 
-NOT_BY_DEFAULT = {
-    "multi-node": ("jobs on several nodes", "one that is slowed on one node is slowed on all"),
+SWITCHES = {
+    "multi_node": ("jobs on several nodes", "one that is slowed on one node is slowed on all"),
     "gres": ("jobs with gres", "what slows one keeps its GPUs waiting too"),
-    "whole-memory": ("jobs with --mem=0", "Slurm finds no memory for a guest beside them"),
+    "whole_memory": ("jobs with --mem=0", "Slurm finds no memory for a guest beside them"),
     "exclusive": ("jobs with --exclusive", "Slurm starts no guest beside them"),
 }
-"""Kinds of hosts that lend only by `[slurm] lend`: who they are, and what comes of it."""
+"""Kinds of hosts that `[slurm.lend]` switches: who they are, and what comes of it if they lend."""
 
 
 def calibration_finding(path: str) -> Finding:

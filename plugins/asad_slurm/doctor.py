@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from asad.cluster.eligibility import Lend, lend_of
 from asad.cluster.findings import Finding, Site, read, run
+from asad.errors import ConfigError
 from asad_slurm import config_checks, partition_checks
 from asad_slurm.slurm_conf import Slurm, read_config, read_partitions, read_slurm_conf, read_threads
 
@@ -41,15 +43,22 @@ def examine(site: Site) -> Iterator[Finding]:
         yield config_checks.rights_finding(
             slurm, _answer("sacctmgr", *shown, "format=User,AdminLevel"), site.user
         )
-    lend, share_users = table.get("lend", ()), table.get("share_users", "as-slurm")
-    kinds = [str(kind) for kind in lend] if isinstance(lend, list | tuple) else []
-    yield from config_checks.lending_findings(slurm, guest_of, kinds, str(share_users))
+    share_users = str(table.get("share_users", "as-slurm"))
+    yield from config_checks.lending_findings(slurm, guest_of, _lend(table), share_users)
     yield config_checks.calibration_finding(site.calibration)
     journal = Path(str(table.get("journal_dir") or site.state_dir))
     controllers = len(re.findall(r"(?mi)^[ \t]*SlurmctldHost(?:\[\d+\])?[ \t]*=", text))
     head = config_checks.head_finding(slurm, controllers, journal, read(Path("/proc/mounts")) or "")
     if head is not None:
         yield head
+
+
+def _lend(table: Mapping[str, object]) -> Lend:
+    """Which hosts lend; the defaults where the table is wrong, which is another check's."""
+    try:
+        return lend_of(table)
+    except ConfigError:
+        return Lend()
 
 
 def _texts(slurm_conf: str | None) -> tuple[str, str, Finding]:

@@ -16,7 +16,6 @@ from asad.cluster.bounded_lists import Ledger
 from asad.ineligible import Ineligible
 from asad.model import Finished, Ints
 from asad_slurm.command import Transport
-from asad_slurm.eligibility import group, guest_ineligible, host_ineligible, memory_bound
 from asad_slurm.ended_runs import Applications, Arrays
 from asad_slurm.limits import Limits
 from asad_slurm.missing import Missing
@@ -24,6 +23,7 @@ from asad_slurm.nodes import Nodes, Place, place
 from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, hint
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
+from asad_slurm.slurm_eligibility import group, guest_ineligible, host_ineligible, memory_bound
 
 WITHIN_A_SECOND_S = 0.5
 """A job that began and ended in the same second, as far as Slurm shows: it counts whole ones."""

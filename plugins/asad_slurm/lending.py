@@ -15,13 +15,13 @@ from asad.model import Ints, Snapshot
 from asad.port import Lease, NodeLink
 from asad_slurm.admission import DENIED
 from asad_slurm.command import Transport
-from asad_slurm.eligibility import guest_partition, refusal
 from asad_slurm.jobs import JobTable
 from asad_slurm.marks import Marks, unmarked
 from asad_slurm.nodes import Nodes, holders
 from asad_slurm.offers import Offer, Offers, nodes_asked
 from asad_slurm.records import ANY_NODES, INF, NAN, RUNS, WAITS, JobRecord
 from asad_slurm.settings import Settings
+from asad_slurm.slurm_eligibility import guest_partition, refusal
 
 
 class Shares:

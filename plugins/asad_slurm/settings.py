@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from asad.cluster.eligibility import Lend, lend_of
 from asad.errors import ConfigError
 from asad.tables import PLUGIN_WORDS, Is, read_or_raise
 from asad_slurm.nodesets import expand
-
-log = logging.getLogger(__name__)
-
-LEND = ("multi-node", "gres", "whole-memory", "exclusive")
-FORMER_LEND = frozenset(("shared-node",))
-"""What all jobs do by now: still read, and passed over."""
 
 
 def _names(value: Any) -> frozenset[str]:
@@ -30,13 +24,6 @@ def _patterns(value: Any) -> tuple[str, ...]:
 
 
 Names = Annotated[frozenset[str], Is(made=_names, raw=True)]
-
-
-def _lent(named: frozenset[str]) -> frozenset[str]:
-    """Kinds of hosts, without those that all jobs are by now."""
-    for name in sorted(named & FORMER_LEND):
-        log.warning("[slurm] lend: %r is what all jobs do by now; leave it out", name)
-    return named - FORMER_LEND
 
 
 def _nodes(value: Any) -> frozenset[str]:
@@ -102,8 +89,8 @@ class Settings:
     share_users: Literal["as-slurm", "same", "account", "any"] = "as-slurm"
     """Who may meet on a node: whoever Slurm itself would put there (`as-slurm`); jobs of the `same` user; of the same
     `account`; `any`. With `same` and `account` free cores are not lent, since a stranger may start there."""
-    lend: Annotated[frozenset[str], Is(made=_lent, choices=LEND)] = frozenset()
-    """Hosts that lend although they do not by default: `"multi-node"`, `"gres"`, `"whole-memory"`, `"exclusive"`."""
+    lend: Lend = field(default_factory=Lend)
+    """Which kinds of hosts lend: the table `[slurm.lend]`, below."""
     opt_out: OptOut = OptOut()
     """Who takes no part: `jobs`, `users`, `accounts`, `partitions`, `qos` (lists of names), `nodes` (a node set,
     `"n[1-3]"`)."""
@@ -131,6 +118,7 @@ class Settings:
 
 def read_settings(table: Mapping[str, Any]) -> Settings:
     """Check the table `[slurm]`. Raises ConfigError naming the key, and the nearest known one for an unknown key."""
+    lend_of(table)  # has more to say about what is no table
     settings: Settings = read_or_raise(Settings, table, PLUGIN_WORDS, ("slurm",))
     partitions = settings.guest_partitions
     if "" in partitions:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asad.admit.everyone import Everyone
+from asad.config import GuardSettings
 from asad.contention import load_contention
 from asad.cycle import Cycle
 from asad.decisions import CoAllocate, Decision, Outcome, SetMemory, SetQuota, SetShare
@@ -94,6 +95,10 @@ def pools(snapshot: Snapshot) -> list[float]:
     return found
 
 
+UNCAPPED = GuardSettings(node_share_cap=math.inf)
+"""What policies offer is looked at here, and not what a node of one core may lend."""
+
+
 class Watch:
     """Looks at every cycle's outcomes."""
 
@@ -159,7 +164,9 @@ def play(name: str, seed: int, memory: bool, widened: bool = True) -> tuple[Reco
     )
     placing, watch = policy(name), Watch()
     watch.over(placing)
-    cycle = Cycle(cluster, Everyone(), AtOnce(), placing, Exclusive(), guard_for(placing.properties), watch)
+    cycle = Cycle(
+        cluster, Everyone(), AtOnce(), placing, Exclusive(), guard_for(placing.properties, UNCAPPED), watch
+    )
     wake_s = math.inf
     while cluster.advance(wake_s):
         wake_s = cycle.run_once()

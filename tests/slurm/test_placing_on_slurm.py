@@ -133,7 +133,7 @@ def test_what_was_learned_outlives_the_daemon(oga: Asad, slurm: RealSlurm) -> No
 def test_a_gang_goes_beside_a_host_of_two_nodes_whole_or_not_at_all(
     slurm: RealSlurm, place: str, options: dict[str, Any]
 ) -> None:
-    settings = policies(place, **options) | {"slurm": {"timeout_s": 3.0, "lend": ["multi-node"]}}
+    settings = policies(place, **options) | {"slurm": {"timeout_s": 3.0}}
     with Asad(slurm, settings) as asad:
         gate = slurm.folder / "jobs" / f"placing-{next(_numbers)}"
         host = slurm.submit(

@@ -73,7 +73,6 @@ class Port:
             "transport": "command",
             "guest_partitions": {"batch": "guest"},
             "share_users": "any",
-            "lend": ["multi-node"],
             "timeout_s": 20,
         }
         self.cluster = self.open()

@@ -7,13 +7,14 @@ import os
 import pwd
 import stat
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from asad_slurm import config_checks
 from asad_slurm.config_checks import (
-    NOT_BY_DEFAULT,
+    SWITCHES,
     calibration_finding,
     clock_finding,
     cluster_findings,
@@ -24,7 +25,6 @@ from asad_slurm.config_checks import (
     threads_finding,
 )
 from asad_slurm.partition_checks import actor_finding, guest_line, partition_findings
-from asad_slurm.settings import LEND
 from asad_slurm.slurm_conf import (
     Slurm,
     minutes,
@@ -39,6 +39,7 @@ from asad.api.control import ControlServer
 from asad.cli import doctor
 from asad.cli.asactl import asactl
 from asad.cli.machine_checks import cgroup_finding
+from asad.cluster.eligibility import Lend
 from asad.cluster.findings import Finding
 from asad.store.store import Store
 
@@ -177,24 +178,31 @@ def test_faults_of_the_cluster(changed: dict[str, str], check: str, state: str, 
 
 def test_what_lends_against_the_defaults_is_reported() -> None:
     ready = slurm({"AccountingStorageType": "accounting_storage/slurmdbd"}, batch={"DefaultTime": "01:00:00"})
-    by_default = list(lending_findings(ready, GUEST_OF, [], "same"))
+    by_default = list(lending_findings(ready, GUEST_OF, Lend(), "same"))
     assert set(states(by_default).values()) == {"ok"}
-    for kind in LEND:
-        (warned,) = [each for each in lending_findings(ready, GUEST_OF, [kind], "same") if each.state != "ok"]
-        assert (warned.check, warned.state) == ("lend", "warn") and f'"{kind}"' in warned.remedy
-    assert states(lending_findings(ready, GUEST_OF, [], "account"))["share_users"] == "ok"
-    assert states(lending_findings(ready, GUEST_OF, [], "any"))["share_users"] == "warn"
-    assert set(NOT_BY_DEFAULT) == set(LEND), "every kind that the plugin knows"
+    assert next(each.why for each in by_default if each.check == "lend").endswith(
+        "jobs with gres, jobs with --mem=0, jobs with --exclusive"
+    )
+    for kind in ("gres", "whole_memory", "exclusive"):
+        found = lending_findings(ready, GUEST_OF, Lend(**{kind: True}), "same")
+        (warned,) = [each for each in found if each.state != "ok"]
+        assert (warned.check, warned.state) == ("lend", "warn")
+        assert warned.remedy == f"[slurm.lend] {kind} = false"
+    one_node = list(lending_findings(ready, GUEST_OF, Lend(multi_node=False), "same"))
+    assert "jobs on several nodes" in next(each.why for each in one_node if each.check == "lend")
+    assert states(lending_findings(ready, GUEST_OF, Lend(), "account"))["share_users"] == "ok"
+    assert states(lending_findings(ready, GUEST_OF, Lend(), "any"))["share_users"] == "warn"
+    assert [*SWITCHES] == [switch.name for switch in fields(Lend)], "every kind that there is"
 
 
 def test_who_has_no_limit_is_never_a_guest_and_limits_want_accounting() -> None:
     unlimited = slurm(
         {"AccountingStorageType": "(null)"}, batch={"DefaultTime": "NONE", "MaxTime": "UNLIMITED"}
     )
-    found = states(lending_findings(unlimited, GUEST_OF, [], "same"))
+    found = states(lending_findings(unlimited, GUEST_OF, Lend(), "same"))
     assert (found["time limits"], found["accounting"]) == ("warn", "warn")
     limited = slurm(batch={"DefaultTime": "NONE", "MaxTime": "1-00:00:00"})
-    assert states(lending_findings(limited, GUEST_OF, [], "same"))["time limits"] == "ok"
+    assert states(lending_findings(limited, GUEST_OF, Lend(), "same"))["time limits"] == "ok"
 
 
 def test_constants_of_another_machine_are_reported() -> None:

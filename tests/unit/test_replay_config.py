@@ -44,14 +44,11 @@ def figures(document: Any, name: str) -> dict[str, Any]:
     return {key: value for key, value in document["policies"][name].items() if key != "wall_s"}
 
 
-WIDE = "[guard]\nnode_share_cap = 1.0\n"
-
-
 def test_the_same_share_policy_by_name_and_by_configuration_is_the_same_replay(
     log: Path, tmp_path: Path
 ) -> None:
     by_name = replay(log, "--policy", "slurm,measured")
-    words = configured(tmp_path, f'[policies]\nshare = "measured"\n{WIDE}')
+    words = configured(tmp_path, '[policies]\nshare = "measured"\n')
     by_file = replay(log, *words)
     assert list(by_file["policies"]) == ["slurm", "configured"]
     assert figures(by_file, "configured") == figures(by_name, "measured")

@@ -179,7 +179,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     for part in ("19+0", "19+1"):
         assert why[part] == "it is a part of a heterogeneous job, whose parts wait for each other"
     hosts = {names(snapshot, [one])[0]: Ineligible(jobs.host_bar[one]).text for one in snapshot.running}
-    assert hosts["1"] == hosts["2"] == "" and hosts["4"].startswith("it runs on several nodes")
+    assert hosts["1"] == hosts["2"] == "" and hosts["4"] == "its node takes no guests"
     assert NodeIneligible(snapshot.node_bar[2]).text == "it is drained, down or not answering"
     assert snapshot.waiting == 17 + 9  # nine more tasks of the array
     # in Slurm's order; held, dependent and pinned jobs are not tried, and neither is what lies in guest
@@ -302,7 +302,7 @@ def test_who_may_not_be_a_guest(make: Make, facts: dict[str, Any], why: str) -> 
         ({"comment": "asad:no-host"}, "it opted out", None),
         ({"comment": "asad:no-guest"}, "", None),
         ({"gres_detail": ["gpu:1"]}, "it holds or wants gres", "gres"),
-        ({"memory_per_node": None}, "it holds all memory of its nodes", "whole-memory"),
+        ({"memory_per_node": None}, "it holds all memory of its nodes", "whole_memory"),
         ({"shared": "user"}, "it has its nodes for itself (--exclusive)", "exclusive"),
         ({"resv_name": "maint"}, "it runs in a reservation", None),
         ({"time_limit": None}, "", None),
@@ -313,12 +313,12 @@ def test_who_may_not_lend(make: Make, facts: dict[str, Any], why: str, lend: str
     lab.slurm.add(running(1, {"n1": 2}, **facts))
     assert bar(lab, "1", "host_bar") == why
     if lend:
-        lab = make(lend=[lend])
+        lab = make(lend={lend: True})
         lab.slurm.add(running(1, {"n1": 2}, **facts))
         assert bar(lab, "1", "host_bar") == ""
 
 
-def test_hosts_on_several_nodes_lend_only_by_name(make: Make) -> None:
+def test_hosts_on_several_nodes_lend_unless_they_are_switched_off(make: Make) -> None:
     def wide(lab: Lab) -> Lab:
         del lab.slurm.jobs[2], lab.slurm.jobs[3]
         lab.slurm.add(running(2, {"n2": 2, "n3": 2}), running(4, {"n4": 1}), running(5, {"n4": 1}))
@@ -328,14 +328,16 @@ def test_hosts_on_several_nodes_lend_only_by_name(make: Make) -> None:
         return lab
 
     lab = wide(make())
+    assert (
+        bar(lab, "2", "host_bar") == bar(lab, "4", "host_bar") == ""
+    )  # that one shares its node is no reason
+    lab = wide(make(lend={"multi_node": False}))
     assert bar(lab, "2", "host_bar").startswith("it runs on several nodes")
-    assert bar(lab, "4", "host_bar") == ""  # that it shares its node is no reason
-    lab = wide(make(lend=["multi-node", "shared-node"]))
-    assert bar(lab, "2", "host_bar") == "" and bar(lab, "4", "host_bar") == ""
+    assert bar(lab, "4", "host_bar") == ""
 
 
 def test_a_host_is_known_when_all_its_nodes_have_watched_it(make: Make) -> None:
-    lab = make(lend=["multi-node"], window_s=60)
+    lab = make(window_s=60)
     lab.slurm.add(running(2, {"n2": 2, "n3": 2}))
     del lab.slurm.jobs[3]
     lab.actors.report("n2", sample(2, cpu_fraction=0.2))

@@ -302,7 +302,7 @@ def test_quotas_fail_open(make: Make) -> None:
 
 
 def test_of_a_guest_on_several_nodes_each_has_its_quota(make: Make) -> None:
-    lab = make(lend=["multi-node"])
+    lab = make()
     for number in (2, 3):
         del lab.slurm.jobs[number]
     lab.slurm.add(running(2, {"n2": 4, "n3": 4}), a_job(10, cpus=4, node_count=2, max_nodes=2))

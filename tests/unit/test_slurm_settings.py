@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 from asad_slurm import open_cluster
 from asad_slurm.nodesets import expand, fold
-from asad_slurm.settings import LEND, Settings, read_settings
+from asad_slurm.settings import Settings, read_settings
 from hypothesis import given
 from hypothesis import strategies as st
 from slurm_samples import Actors
 
+from asad.cluster.eligibility import Lend
 from asad.errors import ConfigError
 
 
 def test_defaults() -> None:
     assert read_settings({}) == Settings()
-    assert Settings().share_users == "as-slurm" and Settings().lend == frozenset()
+    assert Settings().share_users == "as-slurm" and Settings().lend == Lend()
+    assert Lend() == Lend(multi_node=True, gres=False, whole_memory=False, exclusive=False)
 
 
 def test_everything_can_be_set() -> None:
@@ -30,14 +32,15 @@ def test_everything_can_be_set() -> None:
             "timeout_s": 3,
             "guest_partitions": {"batch": "guest", "long": "guest-long"},
             "share_users": "account",
-            "lend": list(LEND),
+            "lend": {"multi_node": False, "gres": True, "whole_memory": True, "exclusive": True},
             "opt_out": {"users": ["bob"], "nodes": "n[1-3],gpu1"},
             "offer_patience_s": 30,
             "depth": 10,
             "window_s": 5,
         }
     )
-    assert settings.timeout_s == 3.0 and settings.lend == set(LEND) and settings.depth == 10
+    assert settings.timeout_s == 3.0 and settings.depth == 10
+    assert settings.lend == Lend(multi_node=False, gres=True, whole_memory=True, exclusive=True)
     assert settings.opt_out.nodes == {"n1", "n2", "n3", "gpu1"} and settings.opt_out.users == {"bob"}
 
 
@@ -54,8 +57,13 @@ def test_everything_can_be_set() -> None:
         ({"timeout_s": 0}, r"timeout_s: 0 is no number from 0.1 to 600"),
         ({"timeout_s": True}, r"timeout_s: True is no number"),
         ({"timeout_s": math.nan}, r"timeout_s: nan is no number"),
-        ({"lend": ["everything"]}, r"lend: 'everything' is unknown; choose from multi-node"),
-        ({"lend": "gres"}, r"lend: 'gres' is no list of names"),
+        (
+            {"lend": ["multi-node"]},
+            r"\[slurm\] lend: \['multi-node'\] is no table; write \[slurm.lend\] and below it "
+            "multi_node = true or false, gres = true or false",
+        ),
+        ({"lend": {"multi-node": True}}, r"\[slurm.lend\] multi-node: .* did you mean 'multi_node'\?"),
+        ({"lend": {"gres": "yes"}}, r"\[slurm.lend\] gres: 'yes' is no truth value; write true or false"),
         ({"share_users": "all"}, r"share_users: 'all' is unknown"),
         ({"guest_partitions": {"batch": "batch"}}, r"a guest partition cannot be a source"),
         ({"guest_partitions": {"batch": 3}}, r"guest_partitions.batch: 3 is no partition"),

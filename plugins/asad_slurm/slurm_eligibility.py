@@ -1,5 +1,5 @@
-"""Who may lend, who may be a guest, and why an offer is not made after all: looked at once more, right before Slurm
-is asked.
+"""What Slurm alone adds to who may lend and who may be a guest (`asad.cluster.eligibility`), and why an offer is not
+made after all: looked at once more, right before Slurm is asked.
 
 What of a single job follows from its record alone comes first. What depends on other jobs, on nodes or on measurements
 (shared nodes, nodes without guests, users who may not share) is added by `asad_slurm.assembly`, which sees them.
@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.cluster import eligibility
+from asad.cluster.eligibility import JobFacts
 from asad.cluster.lending_rules import first_reason, nodes_refused
 from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
@@ -39,34 +41,38 @@ def guest_partition(partition: str, settings: Settings) -> str:
 
 def host_ineligible(job: JobRecord, settings: Settings) -> Ineligible:
     """Why a running job may not lend: `Ineligible.NO` for nothing."""
-    lend = settings.lend
-    return opted_out(job, settings, "asad:no-host") or _first(
-        (Ineligible.NO_GUEST_PARTITION, guest_partition(job.partition, settings) == ""),
-        (Ineligible.HETEROGENEOUS, job.het and "multi-node" not in lend),
-        (Ineligible.SEVERAL_NODES, job.nodes > 1 and "multi-node" not in lend),
-        (Ineligible.GRES, job.gres and "gres" not in lend),
-        (Ineligible.ALL_MEMORY, job.whole_memory and "whole-memory" not in lend),
-        (Ineligible.EXCLUSIVE, job.exclusive and "exclusive" not in lend),
-        (Ineligible.RESERVATION, job.reservation),
-        (Ineligible.NOT_ITS_TURN, job.suspended),
-    )
+    return _before(job, settings, "asad:no-host") or eligibility.host_ineligible(facts(job), settings.lend)
 
 
 def guest_ineligible(job: JobRecord, settings: Settings) -> Ineligible:
     """Why a waiting job may not be a guest: `Ineligible.NO` for nothing."""
-    return opted_out(job, settings, "asad:no-guest") or _first(
-        (Ineligible.NO_GUEST_PARTITION, guest_partition(job.partition, settings) == ""),
-        (Ineligible.GRES, job.gres),
-        (Ineligible.ALL_MEMORY, job.whole_memory),
-        (Ineligible.EXCLUSIVE, job.exclusive),
-        (Ineligible.LICENCES, job.licences),
-        (Ineligible.RESERVATION, job.reservation),
-        (Ineligible.DEPENDENCY, job.dependency),
-        (Ineligible.NO_TIME_LIMIT, not math.isfinite(job.time_limit_s)),
-        (Ineligible.HETEROGENEOUS, job.het),
-        (Ineligible.NOT_ITS_TURN, not job.waits_turn),
-        (Ineligible.NO_ESTIMATE, math.isnan(job.estimate_s)),
+    return _before(job, settings, "asad:no-guest") or eligibility.guest_ineligible(facts(job))
+
+
+def facts(job: JobRecord) -> JobFacts:
+    """What a record says of what the common rules ask."""
+    return JobFacts(
+        nodes=2 if job.nodes > 1 else 1,
+        gres=job.gres,
+        whole_memory=job.whole_memory,
+        exclusive=job.exclusive,
+        heterogeneous=job.het,
+        licences=job.licences != "",
+        reservation=job.reservation != "",
+        dependency=job.dependency != "",
+        suspended=job.suspended,
+        time_limit=math.isfinite(job.time_limit_s),
+        waits_turn=job.waits_turn,
+        estimate=not math.isnan(job.estimate_s),
     )
+
+
+def _before(job: JobRecord, settings: Settings, word: str) -> Ineligible:
+    """What only Slurm and its operators know comes before the common rules."""
+    why = opted_out(job, settings, word)
+    if not why and guest_partition(job.partition, settings) == "":
+        return Ineligible.NO_GUEST_PARTITION
+    return why
 
 
 def opted_out(job: JobRecord, settings: Settings, word: str) -> Ineligible:
