@@ -198,6 +198,27 @@ def _partitions_of(workload: Workload) -> Mapping[int, str]:
     return _ByRow(code, lambda code: (code >= 0) & (code < len(names)), lambda row: names[code[row]])
 
 
+def _columns(workload: Workload) -> dict[str, NDArray[Any]]:
+    """What the simulation reads of each job."""
+    columns: dict[str, NDArray[Any]] = {
+        "submit": workload.submit_s,
+        "work": workload.work_s,
+        "planned": workload.planned_s,
+        "limit": np.where(np.isnan(workload.limit_s), np.inf, workload.limit_s),
+        "memory": workload.memory_bytes_per_core,
+        "demand": workload.demand,
+        "think": workload.think_s,
+        "cores": workload.cores,
+        "wide": workload.nodes,
+        "depends": workload.depends_on,
+    }
+    if workload.belief is not None:
+        columns["belief"] = workload.belief
+    if workload.memory_bound is not None:
+        columns["bound"] = workload.memory_bound
+    return columns
+
+
 def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start_alone: Floats) -> Jobs:
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
@@ -309,22 +330,7 @@ class RecordedCluster:
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
         self.poll_s, self.twin_interval_s = poll_s, twin_interval_s
-        columns: dict[str, NDArray[Any]] = {
-            "submit": workload.submit_s,
-            "work": workload.work_s,
-            "planned": workload.planned_s,
-            "limit": np.where(np.isnan(workload.limit_s), np.inf, workload.limit_s),
-            "memory": workload.memory_bytes_per_core,
-            "demand": workload.demand,
-            "think": workload.think_s,
-            "cores": workload.cores,
-            "wide": workload.nodes,
-            "depends": workload.depends_on,
-        }
-        if workload.belief is not None:
-            columns["belief"] = workload.belief
-        if workload.memory_bound is not None:
-            columns["bound"] = workload.memory_bound
+        columns = _columns(workload)
         mu = (
             contention.mu_host_cpu,
             contention.mu_guest_cpu,

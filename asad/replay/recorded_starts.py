@@ -122,11 +122,19 @@ def extended(workload: Workload, starts: RecordedStarts, hold: bool) -> tuple[Wo
             held,
         )
     columns: dict[str, Any] = {
-        column.name: np.concatenate([getattr(part, column.name) for part in parts])
+        column.name: np.concatenate([_column(part, column.name, own) for part in parts])
         for column in fields(Workload)
-        if isinstance(getattr(workload, column.name), np.ndarray)
+        if isinstance(own := getattr(workload, column.name), np.ndarray)
     }
     return replace(workload, **columns), slots
+
+
+def _column(part: Workload, name: str, of_jobs: NDArray[Any]) -> NDArray[Any]:
+    """A column of some rows; where they have none, nothing: no array, no deadline."""
+    column: NDArray[Any] | None = getattr(part, name)
+    if column is not None:
+        return column
+    return np.full(len(part), np.nan if of_jobs.dtype.kind == "f" else -1, of_jobs.dtype)
 
 
 def _earlier_runs(recorded: Recorded, workload: Workload) -> Workload:
