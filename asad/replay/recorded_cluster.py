@@ -31,7 +31,7 @@ from asad.decisions import (
     Start,
 )
 from asad.errors import UsageError
-from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
+from asad.model import Arrays, Changed, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
 from asad.share.jit_args import bind
 
@@ -228,6 +228,22 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
     )
 
 
+def _changed_of(state: engine.State) -> Changed | None:
+    """The engine's own account of nodes that have changed; None where it does not keep track of who is where."""
+    if not state.c[engine.PLACED]:
+        return None
+    count = state.c[engine.CHANGES : engine.CHANGES + 1]
+    job, core = state.job, state.core
+    return Changed(
+        count,
+        state.node["changed"],
+        job["owner_first"],
+        core["owner_skip"],
+        job["guest_first"],
+        core["guest_skip"],
+    )
+
+
 class RecordedCluster:
     """A `Cluster` that runs a recorded workload in virtual time."""
 
@@ -334,6 +350,7 @@ class RecordedCluster:
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
         self._core_peak = self.state.core["peak"]
         job, task = self.state.job, self.state.task
+        self._changed = _changed_of(self.state)
         self._arrays = no_arrays()
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
@@ -399,6 +416,7 @@ class RecordedCluster:
             widened=self._widened,
             names=self._names,
             partitions=self._partitions,
+            changed=self._changed,
         )
 
     def _see_hints(self) -> None:

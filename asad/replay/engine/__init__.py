@@ -60,6 +60,7 @@ from asad.replay.engine.looks import (
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
+    CHANGES,
     CONSERVATIVE,
     DONE,
     EASY,
@@ -89,6 +90,7 @@ from asad.replay.engine.simulation_state import (
 __all__ = [
     "ADMISSION",
     "ASIDE",
+    "CHANGES",
     "CONSERVATIVE",
     "DONE",
     "EASY",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing, compiled
-from asad.replay.engine.simulation_state import MEMORY, NEVER, State
+from asad.replay.engine.simulation_state import LOWEST, MEMORY, NEVER, State, note_change
 
 
 @compiled(inline="always")
@@ -23,8 +23,11 @@ def _most(cores: int, memory_free: float, memory: float) -> int:
 def place(s: State, job: int) -> None:
     """Take the lowest free cores (and their memory) for a batch job that is known to fit."""
     wanted = s.job[job].cores
-    last = -1
-    for node in range(len(s.node)):
+    last, head = -1, -1
+    if not s.c[MEMORY]:  # else what is free may be hidden for a moment
+        while s.node[s.c[LOWEST]].free == 0:
+            s.c[LOWEST] += 1
+    for node in range(s.c[LOWEST], len(s.node)):
         take = min(s.node[node].free, wanted)
         if s.c[MEMORY]:
             take = _most(take, s.node[node].memory_free, s.job[job].memory)
@@ -33,6 +36,8 @@ def place(s: State, job: int) -> None:
         wanted -= take
         s.node[node].free -= take
         s.node[node].memory_free -= take * s.job[job].memory
+        held = take
+        note_change(s, node)
         for beside_guests in (False, True):  # cores without guests first
             core = s.node[node].first
             while take > 0 and core < s.node[node].first + s.node[node].cores:
@@ -41,6 +46,11 @@ def place(s: State, job: int) -> None:
                     s.core[core].owner_next = -1
                     s.core[core].use = s.job[job].demand
                     s.core[core].peak = np.nan
+                    s.core[core].owner_held, s.core[core].owner_skip = held, -1
+                    if held > 0:
+                        if head >= 0:
+                            s.core[head].owner_skip = core
+                        head, held = core, 0
                     if last < 0:
                         s.job[job].owner_first = core
                     else:
@@ -60,6 +70,8 @@ def release(s: State, job: int) -> None:
     core = s.job[job].owner_first
     while core >= 0:
         node = s.core[core].node
+        s.c[LOWEST] = min(s.c[LOWEST], node)
+        note_change(s, node)
         s.core[core].owner = -1
         s.core[core].use = 0.0
         s.core[core].peak = np.nan

@@ -33,7 +33,9 @@ ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 ) = range(15)
 (PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, LEARNED) = range(15, 24)
 (ADMISSION, FRONT, ASIDE, GATHER, WIDENED, EVERY, BOUND) = range(24, 31)
-COUNTERS = 31
+LOWEST = 31  # no node before this one has a free core
+(CHANGES, LOOKED) = 32, 33  # entries in the list of changed nodes, and how many there were at the last look
+COUNTERS = 34
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 (USE_SD, STEP, SHOWN) = range(9, 12)
@@ -128,6 +130,11 @@ NODE = np.dtype(
             "f8",
         ),  # cores' worth of CPU that each guest that draws from the pool may use, inf if all they want
         ("touched", "i4"),  # scratch: a list of nodes, from row 0 on
+        ("at", "i4"),  # scratch: one of its cores
+        ("changed", "i4"),  # a list of nodes that have changed, from row 0 on, and round again
+        ("changed_at", "i8"),  # this node's last entry there
+        ("given", "f8"),  # what guests get of what its cores leave idle, as a fraction, unless it is
+        ("stale", "?"),
     ],
     align=True,
 )
@@ -146,6 +153,10 @@ CORE = np.dtype(
         # of the guest on this node, on its head there
         ("wants", "f8"),  # cores' worth of CPU that it uses if nobody takes any
         ("quota", "f8"),  # cores' worth of CPU that it may use
+        # from the first core of an owner on a node, or of a guest, to its next node: so that nodes count, not cores
+        ("owner_skip", "i4"),  # first core on the next node, -1 for none
+        ("owner_held", "i4"),  # cores on this node; 0 on those that are not the first
+        ("guest_skip", "i4"),
     ],
     align=True,
 )
@@ -185,6 +196,15 @@ class State(NamedTuple):
     core: NDArray[Any]  # (C,) CORE
     task: NDArray[Any]  # (n,) TASK, (0,) without admission
     vary: NDArray[np.float64]  # (2C, 2 + RECENT) where use varies, else (0, …): of owners, then of guests
+
+
+@compiled(inline="always")
+def note_change(s: State, node: int) -> None:
+    """A node into the list of those that have changed, unless it is there since the last look."""
+    if s.node[node].changed_at < s.c[LOOKED]:
+        s.node[node].changed_at = s.c[CHANGES]
+        s.node[s.c[CHANGES] % len(s.node)].changed = node
+        s.c[CHANGES] += 1
 
 
 @compiled(inline="always")

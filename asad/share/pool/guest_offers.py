@@ -312,6 +312,7 @@ def _take(view: View, pools: Pools, guest: int, nodes: int, use: float, chosen: 
         pools.memory[node] -= cores * view.c.memory_bytes_per_core[guest]
         pools.bound[node] |= view.c.memory_bound[guest]
         pools.group[node] = view.c.share_group[guest]
+        pools.again[node] = True
 
 
 @borrowing
