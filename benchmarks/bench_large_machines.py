@@ -65,7 +65,7 @@ class Run(NamedTuple):
 
 
 def replay(checkout: Path, log: Path, machine: tuple[int, int]) -> Run:
-    """The log on a machine of so many nodes of so many cores, under `asax` by the code of a checkout, in a process of its own."""
+    """The log under `asax` by the code of a checkout, in its own process; the machine is nodes, and cores of each."""
     command = [sys.executable, "-c", REPLAY, str(checkout), str(log), str(WARM_UP), *map(str, machine)]
     # from elsewhere, so that no other code is found first
     done = subprocess.run(command, cwd="/", env=os.environ, capture_output=True, text=True, check=False)

@@ -251,6 +251,7 @@ def lend(
     s.job[guest].since = now
     s.job[guest].left = s.job[guest].work
     s.job[guest].rate = 1.0
+    s.job[guest].wanted = np.nan
     s.job[guest].limit_end = now + s.job[guest].limit
     s.job[guest].host = host
     s.job[guest].pooled = host < 0

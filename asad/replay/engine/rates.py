@@ -148,22 +148,44 @@ def _set_level(s: State, node: int) -> None:
 
 @borrowing
 def _pooled_rate(s: State, guest: int) -> float:
-    """Rate of a guest that draws from pools: the slowest of its nodes; on each what it gets over what it wants."""
-    worst, wanted = 1.0, 0.0
-    head = s.job[guest].guest_first
-    while head >= 0:
-        node = s.core[head].node
-        want = s.core[head].wants
-        most = s.node[node].level if s.c[WIDENED] else _idle_on(s, head)
-        got = min(want, s.core[head].quota, most)
-        rate = got / want if want > 0 else 1.0
-        if s.node[node].free < s.node[node].cores:
-            rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
-        worst = min(worst, rate)
-        wanted += want
-        head = s.core[head].guest_skip
-    s.job[guest].lending = worst * wanted
+    """Rate of a guest that draws from pools: the slowest of its nodes.
+
+    What has changed of it is in `low` and `lifted` of its row; only where the slowest node became faster are all looked
+    at.
+    """
+    fresh = np.isnan(s.job[guest].wanted)
+    if fresh:
+        s.job[guest].wanted = 0.0
+        head = s.job[guest].guest_first
+        while head >= 0:
+            s.job[guest].wanted += s.core[head].wants
+            head = s.core[head].guest_skip
+    worst = s.job[guest].rate
+    if s.job[guest].low <= worst and not fresh:
+        worst = s.job[guest].low
+    elif s.job[guest].lifted or fresh:
+        worst = 1.0
+        head = s.job[guest].guest_first
+        while head >= 0:
+            worst = min(worst, s.core[head].rate)
+            head = s.core[head].guest_skip
+    s.job[guest].lending = worst * s.job[guest].wanted
     return worst
+
+
+@borrowing
+def _see_node(s: State, node: int, head: int) -> None:
+    """Rate of a guest on one of its nodes that has changed, by its first core there: what it gets over what it wants."""
+    guest, want = s.core[head].guest, s.core[head].wants
+    most = s.node[node].level if s.c[WIDENED] else _idle_on(s, head)
+    got = min(want, s.core[head].quota, most)
+    rate = got / want if want > 0 else 1.0
+    if s.node[node].free < s.node[node].cores:
+        rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
+    if s.core[head].rate <= s.job[guest].rate < rate:
+        s.job[guest].lifted = True
+    s.job[guest].low = min(s.job[guest].low, rate)
+    s.core[head].rate = rate
 
 
 @borrowing
@@ -342,6 +364,9 @@ def refresh(s: State, nodes: int, now: float) -> None:
                     s.job[job].stamp = s.c[STAMP]
                     s.job[jobs].affected = job
                     jobs += 1
+                    s.job[job].low, s.job[job].lifted = NEVER, False
+            if s.node[node].pools and s.core[core].head:
+                _see_node(s, node, core)
     for i in range(jobs):
         settle(s, s.job[i].affected, now)
     last = jobs

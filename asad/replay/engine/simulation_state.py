@@ -91,6 +91,9 @@ JOB = np.dtype(
         ("centre", "f8"),  # around this its use varies, clipped to [0, 1]: its mean is `demand`
         ("measured", "f8"),  # sum of its use over `samples` steps of its nodes
         ("samples", "f8"),
+        # of a guest that draws from pools: what it wants of all of its nodes, NaN when that has to be summed anew
+        ("wanted", "f8"),
+        ("low", "f8"),  # scratch: the least rate of its nodes that have changed
         ("stamp", "i8"),
         # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
         ("ended", "i4"),  # in order of their end
@@ -99,6 +102,7 @@ JOB = np.dtype(
         ("state", "i1"),
         ("killed", "?"),
         ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
+        ("lifted", "?"),  # scratch: has a node that it was slowest on become faster?
         ("pooled", "?"),  # a guest that draws from the pools of its nodes, and not from one host
         ("bound", "?"),  # it is bound by memory bandwidth, whatever anybody knows of it
         ("was_host", "?"),
@@ -157,6 +161,7 @@ CORE = np.dtype(
         ("owner_skip", "i4"),  # first core on the next node, -1 for none
         ("owner_held", "i4"),  # cores on this node; 0 on those that are not the first
         ("guest_skip", "i4"),
+        ("rate", "f8"),  # of a guest on its first core of a node: how fast it would run by this node alone
     ],
     align=True,
 )

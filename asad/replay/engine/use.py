@@ -137,6 +137,7 @@ def vary_use(s: State) -> None:
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
         core, place, head, held = s.job[job].guest_first, 0, -1, 0
+        s.job[job].wanted = np.nan
         while core >= 0:
             if s.core[core].head:
                 head, held = core, 0
