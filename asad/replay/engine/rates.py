@@ -175,7 +175,7 @@ def _pooled_rate(s: State, guest: int) -> float:
 
 @borrowing
 def _see_node(s: State, node: int, head: int) -> None:
-    """Rate of a guest on one of its nodes that has changed, by its first core there: what it gets over what it wants."""
+    """What a guest gets of what it wants on one of its nodes, which has changed; `head` is its first core there."""
     guest, want = s.core[head].guest, s.core[head].wants
     most = s.node[node].level if s.c[WIDENED] else _idle_on(s, head)
     got = min(want, s.core[head].quota, most)
