@@ -332,6 +332,28 @@ def no_tres(nodes: int = 0) -> Tres:
     return Tres((), np.zeros((nodes, 0)), np.zeros(0), {}, {})
 
 
+class Changed(NamedTuple):
+    """Which of N nodes have changed, and where jobs are: so that a look costs what has changed.
+
+    A node is listed when another job holds one of its cores, or is a guest on it, and when a 95th percentile of
+    `Snapshot.core_peak` is another there; a job is measured on all of its nodes at one time. Once for each look at the
+    most: who looks at every snapshot, before the cluster moves on, never falls behind by more than N. What else a pool
+    depends on and changes (shares, pace, demand) whoever computes it compares by job; what neither says stays the same.
+    """
+
+    entries: NDArray[np.int64]
+    """(1,) how many there have been."""
+    nodes: Ints
+    """(N,) the last of them: entry k at k mod N."""
+    owner_first: Ints
+    """(rows,) one core of each running batch job, and from there on, by `owner_skip`, one on each of its nodes."""
+    owner_skip: Ints
+    """(cores,) -1 after the last."""
+    guest_first: Ints
+    guest_skip: Ints
+    """The same of each guest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at a cluster. Stages decide on this and on nothing else."""
@@ -396,6 +418,8 @@ class Snapshot:
     """By row of a job that waits or runs: its partition (or several, `a,b`), where the cluster has them."""
     node_states: Sequence[str] = ()
     """(N,) states of each node as the cluster names them, `IDLE+DRAIN`; empty where it does not say."""
+    changed: Changed | None = None
+    """Which nodes have changed; None where the cluster does not keep account: all of them may have."""
 
 
 class ShareCases(NamedTuple):

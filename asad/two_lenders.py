@@ -90,8 +90,15 @@ class TwoLenders:
                 snapshot,
                 jobs=replace(jobs, guest_bar=np.where(gangs, jobs.guest_bar, not_mine)),
                 guests=snapshot.guests[theirs],
+                changed=None,
             ),
-            replace(snapshot, jobs=self._jobs, core_guest=self._core_guest, guests=snapshot.guests[~theirs]),
+            replace(
+                snapshot,
+                jobs=self._jobs,
+                core_guest=self._core_guest,
+                guests=snapshot.guests[~theirs],
+                changed=None,
+            ),
             gangs,
         )
 

@@ -18,6 +18,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PART",
         help="Part of a year's jobs and nodes that fill the state store (1: all of them, for many minutes).",
     )
+    parser.addoption(
+        "--first",
+        type=int,
+        metavar="JOBS",
+        help="So many jobs of the made-up log of a large machine (default: all).",
+    )
+    parser.addoption(
+        "--against",
+        metavar="COMMIT",
+        help="Replay large machines by that commit too, in turns with this code.",
+    )
+    parser.addoption(
+        "--turns", type=int, default=1, help="How often each of the two replays a large machine."
+    )
 
 
 @pytest.fixture(scope="session")

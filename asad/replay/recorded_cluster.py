@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.compiling import borrowing
 from asad.contention import Contention
 from asad.decisions import (
     Admit,
@@ -33,8 +32,21 @@ from asad.decisions import (
 )
 from asad.errors import UsageError
 from asad.ineligible import Ineligible, NodeIneligible
-from asad.model import Arrays, Codes, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
+from asad.model import (
+    Arrays,
+    Changed,
+    Codes,
+    Finished,
+    Floats,
+    Ints,
+    Jobs,
+    Machine,
+    Snapshot,
+    name_of,
+    no_arrays,
+)
 from asad.replay import engine
+from asad.replay.closed_nodes import close_nodes
 from asad.share.jit_args import bind
 
 SCHEDULERS: dict[str, int] = {
@@ -56,8 +68,6 @@ REFUSALS = (
     "guests that are held in another way are there",
 )
 
-CLOSED = int(NodeIneligible.JOB_MAY_NOT_LEND)
-HELD_CORES = int(Ineligible.NOT_A_JOB)
 
 TASKS = ("waiting", "running", "ended", "throttle")
 """Columns of `Arrays` after the first."""
@@ -259,25 +269,20 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
     )
 
 
-@borrowing
-def close_nodes(
-    node_bar: NDArray[np.int8],
-    always: NDArray[np.int8],
-    host_bar: NDArray[np.int8],
-    core_owner: NDArray[np.int32],
-    first_core: NDArray[np.int32],
-) -> None:
-    """Nodes where a job runs that may not lend take no guests: live, Slurm chooses on whose cores they would be.
-
-    So do those that are `always` closed, and all others are open. `core_owner` has the rows of `host_bar` that run, -1
-    for none; the cores of node k are those from `first_core[k]` to before `first_core[k + 1]`.
-    """
-    for node in range(len(node_bar)):
-        node_bar[node] = always[node]
-        for core in range(first_core[node], first_core[node + 1]):
-            owner = core_owner[core]
-            if node_bar[node] == 0 and owner >= 0 and host_bar[owner] != 0 and host_bar[owner] != HELD_CORES:
-                node_bar[node] = CLOSED
+def _changed_of(state: engine.State) -> Changed | None:
+    """The engine's own account of nodes that have changed; None where it does not keep track of who is where."""
+    if not state.c[engine.PLACED]:
+        return None
+    count = state.c[engine.CHANGES : engine.CHANGES + 1]
+    job, core = state.job, state.core
+    return Changed(
+        count,
+        state.node["changed"],
+        job["owner_first"],
+        core["owner_skip"],
+        job["guest_first"],
+        core["guest_skip"],
+    )
 
 
 class RecordedCluster:
@@ -380,6 +385,7 @@ class RecordedCluster:
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
         self._core_peak = self.state.core["peak"]
         job, task = self.state.job, self.state.task
+        self._changed = _changed_of(self.state)
         self._arrays = no_arrays()
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
@@ -463,6 +469,7 @@ class RecordedCluster:
             widened=self._widened,
             names=self._names,
             partitions=self._partitions,
+            changed=self._changed,
         )
 
     def _see_hints(self) -> None:

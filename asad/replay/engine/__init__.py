@@ -61,6 +61,7 @@ from asad.replay.engine.looks import (
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
+    CHANGES,
     CONSERVATIVE,
     DONE,
     EASY,
@@ -93,6 +94,7 @@ from asad.replay.engine.simulation_state import (
 __all__ = [
     "ADMISSION",
     "ASIDE",
+    "CHANGES",
     "CONSERVATIVE",
     "DONE",
     "EASY",

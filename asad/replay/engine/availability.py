@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import allocating, borrowing
 from asad.replay.engine.queue import next_waiting
-from asad.replay.engine.simulation_state import FREE, HEAD, NOW, RUN, TAIL, State
+from asad.replay.engine.simulation_state import FREE, HEAD, NEVER, NOBODY, NOW, RUN, TAIL, State
 
 
 @borrowing
@@ -133,9 +133,14 @@ def estimate_starts(s: State, depth: int, estimate: NDArray[np.float64]) -> None
     count = running_profile(s, now, times, free)
     position = s.c[HEAD]
     seen = 0
+    # who wants no less than the one before begins no sooner: what is free has only shrunk
+    at, cores, planned = 0, NOBODY, NEVER
     while position < s.c[TAIL] and seen < depth:
         job = s.queue[position].job
-        at = earliest(times, free, count, s.job[job].cores, s.job[job].planned, 0)
+        if s.job[job].cores < cores or s.job[job].planned < planned:
+            at = 0
+        cores, planned = s.job[job].cores, s.job[job].planned
+        at = earliest(times, free, count, cores, planned, at)
         estimate[job] = times[at]
         count = reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
         position = next_waiting(s, position + 1)

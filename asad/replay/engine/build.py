@@ -206,6 +206,7 @@ def _fill_nodes(s: State, cores: NDArray[np.int32], memory: NDArray[np.float64])
     for name in ("owner", "owner_next", "guest", "guest_next"):
         s.core[name] = -1
     s.core["peak"] = np.nan
+    s.node["changed_at"] = -1
     s.core["node"] = np.repeat(np.arange(len(cores)), cores)
     s.node["cores"] = s.node["free"] = cores
     s.node["first"] = np.cumsum(cores) - cores

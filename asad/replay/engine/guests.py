@@ -23,9 +23,11 @@ from asad.replay.engine.simulation_state import (
     RESERVED,
     RUNNING,
     SETTLE,
+    STAMP,
     WITHHELD,
     State,
     is_job,
+    note_change,
 )
 
 
@@ -89,9 +91,11 @@ def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int
     cores[:] = 0
     if not is_job(s, guest):
         return False
+    s.c[STAMP] += 1
     for i in range(len(nodes)):
-        if nodes[i] < 0 or nodes[i] >= len(s.node) or nodes[i] in nodes[:i]:
+        if nodes[i] < 0 or nodes[i] >= len(s.node) or s.node[nodes[i]].stamp == s.c[STAMP]:
             return False
+        s.node[nodes[i]].stamp = s.c[STAMP]
     wanted = s.job[guest].cores
     while wanted > 0:
         hungry = 0
@@ -157,11 +161,12 @@ def _refuse(s: State, guest: int, host: int, nodes: NDArray[np.int32], cores: ND
 @borrowing
 def _join_guests(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> None:
     """Take the first open cores of each node, and memory, for a guest that is known to fit."""
-    last = -1
+    last, head_before = -1, -1
     for i in range(len(nodes)):
         node = nodes[i]
         take = cores[i]
         lead = True
+        note_change(s, node)
         s.node[node].guests += take
         s.node[node].pools = s.job[guest].pooled
         s.node[node].memory_free -= take * s.job[guest].memory
@@ -174,6 +179,10 @@ def _join_guests(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[
                     s.core[core].guest_next = -1
                     s.core[core].lead = s.core[core].head = lead
                     if lead:
+                        s.core[core].guest_skip = -1
+                        if head_before >= 0:
+                            s.core[head_before].guest_skip = core
+                        head_before = core
                         s.core[core].wants = cores[i] * s.job[guest].demand
                         s.core[core].quota = cores[i]
                         if len(s.vary):
@@ -205,6 +214,7 @@ def end_guest(s: State, guest: int, now: float) -> None:
         node = s.core[core].node
         s.core[core].guest = -1
         s.core[core].lead = s.core[core].head = False
+        note_change(s, node)
         s.node[node].guests -= 1
         s.node[node].memory_free += s.job[guest].memory
         core = s.core[core].guest_next
@@ -241,6 +251,7 @@ def lend(
     s.job[guest].since = now
     s.job[guest].left = s.job[guest].work
     s.job[guest].rate = 1.0
+    s.job[guest].wanted = np.nan
     s.job[guest].limit_end = now + s.job[guest].limit
     s.job[guest].host = host
     s.job[guest].pooled = host < 0

@@ -14,12 +14,14 @@ from asad.replay.engine.guests import has_open_cores, lend, spread
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh, settle
 from asad.replay.engine.simulation_state import (
+    CHANGES,
     ENDED,
     GATHER,
     GUEST,
     GUESTS,
     HEAD,
     LOGGED,
+    LOOKED,
     NOW,
     PLACED,
     RECORDED,
@@ -32,6 +34,7 @@ from asad.replay.engine.simulation_state import (
     WINDOW,
     State,
     is_job,
+    note_change,
 )
 from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience, outwait
 from asad.share.jit_args import JitArgs
@@ -119,6 +122,7 @@ def look(
             core = s.job[job].owner_first
             while core >= 0 and s.f[USE_SD] == 0:
                 s.core[core].peak = cpu[job]
+                note_change(s, s.core[core].node)
                 core = s.core[core].owner_next
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
@@ -160,6 +164,7 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
             if twin.c[SCHEDULER] == RECORDED:
                 outwait(twin, DEEPER * depth, looks.own_estimate)
             looks.estimated_at[1] = now
+    s.c[LOOKED] = s.c[CHANGES]
     return count
 
 
@@ -214,16 +219,15 @@ def allot(args: JitArgs, guest: int, nodes: NDArray[np.int32], quota: NDArray[np
     s, _, _ = args.all
     if not is_job(s, guest) or s.job[guest].state != GUEST or not s.job[guest].pooled:
         return 1
+    s.c[STAMP] += 1
+    head = s.job[guest].guest_first
+    while head >= 0:
+        s.node[s.core[head].node].stamp, s.node[s.core[head].node].at = s.c[STAMP], head
+        head = s.core[head].guest_skip
     for i in range(len(nodes)):
-        found = False
-        core = s.job[guest].guest_first
-        while core >= 0:
-            if s.core[core].node == nodes[i] and s.core[core].head:
-                s.core[core].quota = quota[i]
-                found = True
-            core = s.core[core].guest_next
-        if not found:
+        if not 0 <= nodes[i] < len(s.node) or s.node[nodes[i]].stamp != s.c[STAMP]:
             return 2
+        s.core[s.node[nodes[i]].at].quota = quota[i]
     refresh(s, mark_nodes(s, s.job[guest].guest_first, True), s.f[NOW])
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing, compiled
-from asad.replay.engine.simulation_state import MEMORY, NEVER, State
+from asad.replay.engine.simulation_state import LOWEST, MEMORY, NEVER, State, note_change
 
 
 @compiled(inline="always")
@@ -23,15 +23,18 @@ def _most(cores: int, memory_free: float, memory: float) -> int:
 def place(s: State, job: int) -> None:
     """Take the lowest free cores (and their memory) for a batch job that is known to fit."""
     wanted = s.job[job].cores
-    last = -1
-    for node in range(len(s.node)):
+    last, head = -1, -1
+    if not s.c[MEMORY]:  # else what is free may be hidden for a moment
+        while s.node[s.c[LOWEST]].free == 0:
+            s.c[LOWEST] += 1
+    for node in range(s.c[LOWEST], len(s.node)):
         take = min(s.node[node].free, wanted)
         if s.c[MEMORY]:
             take = _most(take, s.node[node].memory_free, s.job[job].memory)
         if take <= 0:
             continue
         wanted -= take
-        last = _take(s, job, node, take, last)
+        last, head = _take(s, job, node, take, last, head)
         if wanted == 0:
             break
 
@@ -39,17 +42,22 @@ def place(s: State, job: int) -> None:
 @borrowing
 def place_parts(s: State, job: int) -> None:
     """Take the cores of its recorded parts, which are known to fit."""
-    last = -1
+    last, head = -1, -1
     for i in range(s.slot[job].first, s.slot[job].stop):
-        last = _take(s, job, s.part[i].node, s.part[i].cores, last)
+        last, head = _take(s, job, s.part[i].node, s.part[i].cores, last, head)
 
 
 @borrowing
-def _take(s: State, job: int, node: int, take: int, last: int) -> int:
-    """Take so many free cores of a node, those without guests first; `last` is the job's core before them, -1 for
-    none. Its last one then."""
+def _take(s: State, job: int, node: int, take: int, last: int, head: int) -> tuple[int, int]:
+    """Take so many free cores of a node, those without guests first.
+
+    `last` is the job's core before them, `head` its first one on the node before, -1 for none; returns both for the
+    next node.
+    """
     s.node[node].free -= take
     s.node[node].memory_free -= take * s.job[job].memory
+    held = take
+    note_change(s, node)
     for beside_guests in (False, True):
         core = s.node[node].first
         while take > 0 and core < s.node[node].first + s.node[node].cores:
@@ -58,6 +66,11 @@ def _take(s: State, job: int, node: int, take: int, last: int) -> int:
                 s.core[core].owner_next = -1
                 s.core[core].use = s.job[job].demand
                 s.core[core].peak = np.nan
+                s.core[core].owner_held, s.core[core].owner_skip = held, -1
+                if held > 0:
+                    if head >= 0:
+                        s.core[head].owner_skip = core
+                    head, held = core, 0
                 if last < 0:
                     s.job[job].owner_first = core
                 else:
@@ -67,7 +80,7 @@ def _take(s: State, job: int, node: int, take: int, last: int) -> int:
             core += 1
         if s.node[node].guests == 0:
             break
-    return last
+    return last, head
 
 
 @borrowing
@@ -83,6 +96,8 @@ def release(s: State, job: int) -> None:
     core = s.job[job].owner_first
     while core >= 0:
         node = s.core[core].node
+        s.c[LOWEST] = min(s.c[LOWEST], node)
+        note_change(s, node)
         s.core[core].owner = -1
         s.core[core].use = 0.0
         s.core[core].peak = np.nan

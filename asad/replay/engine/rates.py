@@ -148,34 +148,68 @@ def _set_level(s: State, node: int) -> None:
 
 @borrowing
 def _pooled_rate(s: State, guest: int) -> float:
-    """Rate of a guest that draws from pools: the slowest of its nodes; on each what it gets over what it wants."""
-    worst, wanted = 1.0, 0.0
-    core = s.job[guest].guest_first
-    while core >= 0:
-        node, head, own = s.core[core].node, core, 0.0
-        while core >= 0 and s.core[core].node == node:
-            own += 1.0 - s.core[core].use  # the owner's; 0 on a free core
-            core = s.core[core].guest_next
-        want = s.core[head].wants
-        got = min(want, s.core[head].quota, s.node[node].level if s.c[WIDENED] else own)
-        rate = got / want if want > 0 else 1.0
-        if s.node[node].free < s.node[node].cores:
-            rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
-        worst = min(worst, rate)
-        wanted += want
-    s.job[guest].lending = worst * wanted
+    """Rate of a guest that draws from pools: the slowest of its nodes.
+
+    What has changed of it is in `low` and `lifted` of its row; only where the slowest node became faster are all looked
+    at.
+    """
+    fresh = np.isnan(s.job[guest].wanted)
+    if fresh:
+        s.job[guest].wanted = 0.0
+        head = s.job[guest].guest_first
+        while head >= 0:
+            s.job[guest].wanted += s.core[head].wants
+            head = s.core[head].guest_skip
+    worst = s.job[guest].rate
+    if s.job[guest].low <= worst and not fresh:
+        worst = s.job[guest].low
+    elif s.job[guest].lifted or fresh:
+        worst = 1.0
+        head = s.job[guest].guest_first
+        while head >= 0:
+            worst = min(worst, s.core[head].rate)
+            head = s.core[head].guest_skip
+    s.job[guest].lending = worst * s.job[guest].wanted
     return worst
+
+
+@borrowing
+def _see_node(s: State, node: int, head: int) -> None:
+    """What a guest gets of what it wants on one of its nodes, which has changed; `head` is its first core there."""
+    guest, want = s.core[head].guest, s.core[head].wants
+    most = s.node[node].level if s.c[WIDENED] else _idle_on(s, head)
+    got = min(want, s.core[head].quota, most)
+    rate = got / want if want > 0 else 1.0
+    if s.node[node].free < s.node[node].cores:
+        rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
+    if s.core[head].rate <= s.job[guest].rate < rate:
+        s.job[guest].lifted = True
+    s.job[guest].low = min(s.job[guest].low, rate)
+    s.core[head].rate = rate
+
+
+@borrowing
+def _idle_on(s: State, head: int) -> float:
+    """What the owners of a guest's cores on a node leave idle of them, from its first there on."""
+    node, core, idle = s.core[head].node, head, 0.0
+    while core >= 0 and s.core[core].node == node:
+        idle += 1.0 - s.core[core].use  # the owner's; 0 on a free core
+        core = s.core[core].guest_next
+    return idle
 
 
 @borrowing
 def _given(s: State, node: int, use: float, held: int) -> float:
     """Cores' worth of CPU that the guests of a node's pool get of `held` cores there whose owner uses `use` of each."""
-    idle, got = 0.0, 0.0
-    for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
-        idle += 1.0 - s.core[core].use
-        if s.core[core].head:
-            got += s.job[s.core[core].guest].rate * s.core[core].wants
-    return min(1.0, got / idle) * held * (1.0 - use) if idle > 0 else 0.0
+    if s.node[node].stale:
+        idle, got = 0.0, 0.0
+        for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            idle += 1.0 - s.core[core].use
+            if s.core[core].head:
+                got += s.job[s.core[core].guest].rate * s.core[core].wants
+        s.node[node].given = min(1.0, got / idle) if idle > 0 else 0.0
+        s.node[node].stale = False
+    return s.node[node].given * held * (1.0 - use)
 
 
 @borrowing
@@ -187,16 +221,12 @@ def _host_rate(s: State, host: int) -> float:
     while core >= 0:
         node = s.core[core].node
         if s.node[node].guests == 0:
-            while core >= 0 and s.core[core].node == node:
-                core = s.core[core].owner_next
+            core = s.core[core].owner_skip
             continue
         if s.node[node].pools:
-            use, held = s.core[core].use, 0
-            while core >= 0 and s.core[core].node == node:
-                held += 1
-                core = s.core[core].owner_next
-            gives += _given(s, node, use, held)
+            gives += _given(s, node, s.core[core].use, s.core[core].owner_held)
             worst = min(worst, _mu(s, node, host, MU_HOST_CPU, MU_HOST_MEMORY))
+            core = s.core[core].owner_skip
             continue
         quota = 0.0
         shared = False
@@ -266,7 +296,7 @@ def mark_nodes(s: State, first: int, of_guest: bool) -> int:
         node = s.core[core].node
         if of_guest or s.node[node].guests > 0:
             count = touch(s, node, count)
-        core = s.core[core].guest_next if of_guest else s.core[core].owner_next
+        core = s.core[core].guest_skip if of_guest else s.core[core].owner_skip
     return count
 
 
@@ -279,7 +309,7 @@ def mark_guest_nodes(s: State) -> int:
         core = s.job[s.job[i].guest_row].guest_first
         while core >= 0:
             count = touch(s, s.core[core].node, count)
-            core = s.core[core].guest_next
+            core = s.core[core].guest_skip
     return count
 
 
@@ -301,18 +331,20 @@ def mark_leads(s: State, nodes: int) -> None:
 def _add_hosts(s: State, guest: int, count: int, now: float) -> int:
     """A gang's rate has changed, and with it what the hosts on all of its nodes give: those that are not among the
     `count` affected jobs yet are added; how many there are then."""
-    core, node = s.job[guest].guest_first, -1
-    while core >= 0:
-        if s.core[core].node != node:
-            node = s.core[core].node
-            for other in range(s.node[node].first, s.node[node].first + s.node[node].cores):
-                host = s.core[other].owner
-                if host >= 0 and s.job[host].stamp != s.c[STAMP]:
-                    s.job[host].stamp = s.c[STAMP]
-                    settle(s, host, now)
-                    s.job[count].affected = host
-                    count += 1
-        core = s.core[core].guest_next
+    head = s.job[guest].guest_first
+    while head >= 0:
+        node = s.core[head].node
+        s.node[node].stale = True
+        for other in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            host = s.core[other].owner
+            if host >= 0 and s.job[host].stamp != s.c[STAMP]:
+                s.job[host].stamp = s.c[STAMP]
+                settle(s, host, now)
+                s.job[count].affected = host
+                count += 1
+            if host >= 0 and s.core[other].owner_held == s.node[node].cores:
+                break  # the node is all its own
+        head = s.core[head].guest_skip
     return count
 
 
@@ -323,6 +355,7 @@ def refresh(s: State, nodes: int, now: float) -> None:
     jobs = 0
     for i in range(nodes):
         node = s.node[i].touched
+        s.node[node].stale = True
         if s.node[node].pools:
             _set_level(s, node)
         for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
@@ -331,6 +364,9 @@ def refresh(s: State, nodes: int, now: float) -> None:
                     s.job[job].stamp = s.c[STAMP]
                     s.job[jobs].affected = job
                     jobs += 1
+                    s.job[job].low, s.job[job].lifted = NEVER, False
+            if s.node[node].pools and s.core[core].head:
+                _see_node(s, node, core)
     for i in range(jobs):
         settle(s, s.job[i].affected, now)
     last = jobs

@@ -35,7 +35,9 @@ ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 (ADMISSION, FRONT, ASIDE, GATHER, WIDENED, EVERY, BOUND) = range(24, 31)
 # rows from LOGGED on are no jobs of the log; HELD is the first row of those that hold vacated slots, 0 where none does
 (LOGGED, UNLOGGED, HELD, IN_ORDER, DUE, LATE) = range(31, 37)
-COUNTERS = 37
+LOWEST = 37  # no node before this one has a free core
+(CHANGES, LOOKED) = 38, 39  # entries in the list of changed nodes, and how many there were at the last look
+COUNTERS = 40
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 (USE_SD, STEP, SHOWN) = range(9, 12)
@@ -91,6 +93,9 @@ JOB = np.dtype(
         ("centre", "f8"),  # around this its use varies, clipped to [0, 1]: its mean is `demand`
         ("measured", "f8"),  # sum of its use over `samples` steps of its nodes
         ("samples", "f8"),
+        # of a guest that draws from pools: what it wants of all of its nodes, NaN when that has to be summed anew
+        ("wanted", "f8"),
+        ("low", "f8"),  # scratch: the least rate of its nodes that have changed
         ("stamp", "i8"),
         # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
         ("ended", "i4"),  # in order of their end
@@ -99,6 +104,7 @@ JOB = np.dtype(
         ("state", "i1"),
         ("killed", "?"),
         ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
+        ("lifted", "?"),  # scratch: has a node that it was slowest on become faster?
         ("pooled", "?"),  # a guest that draws from the pools of its nodes, and not from one host
         ("bound", "?"),  # it is bound by memory bandwidth, whatever anybody knows of it
         ("was_host", "?"),
@@ -130,6 +136,11 @@ NODE = np.dtype(
             "f8",
         ),  # cores' worth of CPU that each guest that draws from the pool may use, inf if all they want
         ("touched", "i4"),  # scratch: a list of nodes, from row 0 on
+        ("at", "i4"),  # scratch: one of its cores
+        ("changed", "i4"),  # a list of nodes that have changed, from row 0 on, and round again
+        ("changed_at", "i8"),  # this node's last entry there
+        ("given", "f8"),  # what guests get of what its cores leave idle, as a fraction, unless it is
+        ("stale", "?"),
     ],
     align=True,
 )
@@ -148,6 +159,11 @@ CORE = np.dtype(
         # of the guest on this node, on its head there
         ("wants", "f8"),  # cores' worth of CPU that it uses if nobody takes any
         ("quota", "f8"),  # cores' worth of CPU that it may use
+        # from the first core of an owner on a node, or of a guest, to its next node: so that nodes count, not cores
+        ("owner_skip", "i4"),  # first core on the next node, -1 for none
+        ("owner_held", "i4"),  # cores on this node; 0 on those that are not the first
+        ("guest_skip", "i4"),
+        ("rate", "f8"),  # of a guest on its first core of a node: how fast it would run by this node alone
     ],
     align=True,
 )
@@ -216,6 +232,15 @@ def arrival(s: State, k: int) -> int:
     """The job that arrives as the k-th: rows are in order of submission, but for logs that say when jobs became
     eligible."""
     return s.slot[k].arrival if len(s.slot) > 0 else k
+
+
+@compiled(inline="always")
+def note_change(s: State, node: int) -> None:
+    """A node into the list of those that have changed, unless it is there since the last look."""
+    if s.node[node].changed_at < s.c[LOOKED]:
+        s.node[node].changed_at = s.c[CHANGES]
+        s.node[s.c[CHANGES] % len(s.node)].changed = node
+        s.c[CHANGES] += 1
 
 
 @compiled(inline="always")

@@ -147,8 +147,8 @@ def forecast_starts(
     Cost: O(running + depth / BLOCK) an end, O(BLOCK) for each block of which a job may start then, O(running) a start.
     """
     most = s.c[RUN] + depth
-    # running jobs in the order of their planned ends, as the scheduler counts them, and in that of their expected ends;
-    # who starts is sorted into both, who has ended stays in the first
+    # running jobs, and their numbers in the order of planned ends, as the scheduler counts them, and in that of
+    # expected ends; who starts is sorted into both, who has ended stays in the first for a while
     plan, end, cores = np.empty(most), np.empty(most), np.empty(most, np.int64)
     running = s.c[RUN]
     now, free = s.f[NOW], s.c[FREE]
@@ -156,11 +156,11 @@ def forecast_starts(
         job = s.run[i].job
         plan[i], cores[i] = s.run[i].end, s.job[job].cores
         end[i] = max(now + 1.0, s.job[job].start + _expected_run(s, other, seen, job))
-    ends, given = np.empty(most), np.empty(most, np.int64)
+    by_plan, by_end = np.empty(most, np.int32), np.empty(most, np.int32)
     order = np.argsort(end[:running])
     for i in range(running):
-        ends[i], given[i] = end[order[i]], cores[order[i]]
-    ended = 0
+        by_plan[i], by_end[i] = i, order[i]
+    jobs, ended = running, 0
     # those that wait, side by side, as they are looked at again and again; who has started is WIDEST there
     wait = np.empty(depth, np.int32)
     waiting = _find_waiting(s, other, wait)
@@ -172,14 +172,35 @@ def forecast_starts(
     blocks = (waiting + BLOCK - 1) // BLOCK
     narrowest, shortest, arrival = np.zeros(blocks, np.int64), np.zeros(blocks), np.zeros(blocks)
     first = 0
+    begin, gone = (
+        0,
+        0,
+    )  # all before have ended, among who runs by plan; who has started, among those that wait
     while first < blocks:
+        while begin < running and end[by_plan[begin]] <= now:
+            begin += 1
+        if 2 * (ended - begin) > running - begin:
+            running = _leave_out_ended(now, end, by_plan, by_end, ended, running)
+            begin, ended = 0, 0
+        if 2 * gone > waiting:
+            waiting = _leave_out_started(wait, submit, planned, wide, waiting)
+            blocks = (waiting + BLOCK - 1) // BLOCK
+            narrowest[:blocks], shortest[:blocks], arrival[:blocks] = 0, 0.0, 0.0
+            first, gone = 0, 0
         blocked, shadow, extra = False, -1.0, 0
         for b in range(first, blocks):
             fits = narrowest[b] <= free and (narrowest[b] <= extra or now + shortest[b] <= shadow)
             if blocked and arrival[b] > now and not fits:
                 continue
+            last = min(waiting, (b + 1) * BLOCK)
+            if blocked and arrival[b] == NEVER:  # all have come: the least of them is of two jobs, mostly
+                able = 0
+                for i in range(b * BLOCK, last):
+                    able += (wide[i] <= free) & ((wide[i] <= extra) | (now + planned[i] <= shadow))
+                if able == 0:
+                    continue
             narrowest[b], shortest[b], arrival[b] = WIDEST, NEVER, NEVER
-            for i in range(b * BLOCK, min(waiting, (b + 1) * BLOCK)):
+            for i in range(b * BLOCK, last):
                 if wide[i] == WIDEST:
                     continue
                 starts = False
@@ -187,7 +208,9 @@ def forecast_starts(
                     arrival[b] = min(arrival[b], submit[i])
                 elif not blocked and wide[i] > free:
                     blocked = True  # by the head: when it fits by the plan, and what is left beside it then
-                    shadow, extra = _reserve_for(wide[i], free, now, plan, end, cores, running)
+                    shadow, extra = _reserve_for(
+                        wide[i], free, now, plan, end, cores, by_plan, begin, running
+                    )
                 elif not blocked or now + planned[i] <= shadow:
                     starts = wide[i] <= free
                 else:
@@ -199,28 +222,23 @@ def forecast_starts(
                 estimate[wait[i]] = now
                 free -= wide[i]
                 over, until = now + max(1.0, _expected_run(s, other, seen, wait[i])), now + planned[i]
-                k = running
-                while k > 0 and plan[k - 1] > until:
-                    plan[k], end[k], cores[k] = plan[k - 1], end[k - 1], cores[k - 1]
-                    k -= 1
-                plan[k], end[k], cores[k] = until, over, wide[i]
-                k = running
-                while k > ended and ends[k - 1] > over:
-                    ends[k], given[k] = ends[k - 1], given[k - 1]
-                    k -= 1
-                ends[k], given[k] = over, wide[i]
+                plan[jobs], end[jobs], cores[jobs] = until, over, wide[i]
+                _sort_in(jobs, plan, by_plan, begin, running)
+                _sort_in(jobs, end, by_end, ended, running)
+                jobs += 1
                 running += 1
                 wide[i] = WIDEST
+                gone += 1
         while first < blocks and narrowest[first] == WIDEST and arrival[first] == NEVER:
             first += 1
-        following = ends[ended] if ended < running else NEVER
+        following = end[by_end[ended]] if ended < running else NEVER
         for b in range(first, blocks):
             following = min(following, arrival[b])
         if following == NEVER:
             break
         now = following
-        while ended < running and ends[ended] <= now:
-            free += given[ended]
+        while ended < running and end[by_end[ended]] <= now:
+            free += cores[by_end[ended]]
             ended += 1
 
 
@@ -235,6 +253,58 @@ def outwait(s: State, depth: int, estimate: NDArray[np.float64]) -> None:
             estimate[job] = s.f[NOW] + (s.f[NOW] - s.job[job].submit)
         position = next_waiting(s, position + 1)
         seen += 1
+
+
+@borrowing
+def _sort_in(one: int, times: NDArray[np.float64], order: NDArray[np.int32], begin: int, count: int) -> None:
+    """A number into the first `count` of an `order` by `times`, from `begin` on behind all that are no later."""
+    low, high = begin, count
+    while low < high:
+        middle = (low + high) >> 1
+        if times[order[middle]] > times[one]:
+            high = middle
+        else:
+            low = middle + 1
+    for k in range(count, low, -1):
+        order[k] = order[k - 1]
+    order[low] = one
+
+
+@borrowing
+def _leave_out_ended(
+    now: float,
+    end: NDArray[np.float64],
+    by_plan: NDArray[np.int32],
+    by_end: NDArray[np.int32],
+    ended: int,
+    running: int,
+) -> int:
+    """Only who still runs stays in both orders; how many they are."""
+    left = 0
+    for k in range(running):
+        if end[by_plan[k]] > now:
+            by_plan[left] = by_plan[k]
+            left += 1
+    for k in range(ended, running):
+        by_end[k - ended] = by_end[k]
+    return left
+
+
+@borrowing
+def _leave_out_started(
+    wait: NDArray[np.int32],
+    submit: NDArray[np.float64],
+    planned: NDArray[np.float64],
+    wide: NDArray[np.int64],
+    waiting: int,
+) -> int:
+    """Only who still waits stays, in the same order; how many they are."""
+    left = 0
+    for i in range(waiting):
+        if wide[i] != WIDEST:
+            wait[left], submit[left], planned[left], wide[left] = wait[i], submit[i], planned[i], wide[i]
+            left += 1
+    return left
 
 
 @borrowing
@@ -262,13 +332,16 @@ def _reserve_for(
     plan: NDArray[np.float64],
     end: NDArray[np.float64],
     cores: NDArray[np.int64],
+    by_plan: NDArray[np.int32],
+    begin: int,
     running: int,
 ) -> tuple[float, int]:
-    """When so many cores are free by the plan of who runs, and how many are left over then."""
-    shadow, k = -1.0, 0
+    """When so many cores are free by the plan of who runs, from `begin` on, and how many are left over then."""
+    shadow, k = -1.0, begin
     while k < running and free < wanted:
-        if end[k] > now:
-            free += cores[k]
-            shadow = plan[k]
+        one = by_plan[k]
+        if end[one] > now:
+            free += cores[one]
+            shadow = plan[one]
         k += 1
     return shadow, free - wanted

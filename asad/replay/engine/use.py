@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from asad.compiling import borrowing
 from asad.model import Floats
 from asad.replay.engine.rates import mark_guest_nodes, refresh
-from asad.replay.engine.simulation_state import GUESTS, RECENT, RUN, STEP, USE_SD, WINDOW, State
+from asad.replay.engine.simulation_state import GUESTS, RECENT, RUN, STEP, USE_SD, WINDOW, State, note_change
 
 STEP_S = 60.0
 PHI = float(np.exp(-0.1))
@@ -129,6 +129,7 @@ def vary_use(s: State) -> None:
                 node = s.core[core].node
                 use = _step(s, job, place, core)
                 if now - s.job[job].start >= s.f[WINDOW]:
+                    note_change(s, node)
                     peak = min(1.0, _peak(s, core) * s.job[job].belief)
                 place += 1
             s.core[core].use, s.core[core].peak = use, peak
@@ -136,6 +137,7 @@ def vary_use(s: State) -> None:
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
         core, place, head, held = s.job[job].guest_first, 0, -1, 0
+        s.job[job].wanted = np.nan
         while core >= 0:
             if s.core[core].head:
                 head, held = core, 0

@@ -46,6 +46,11 @@ class Offers(NamedTuple):
     """(N,) scratch: the first `sorted` are nodes that have open cores, by their pools."""
     sorted: NDArray[np.int64]
     counts: NDArray[np.int64]
+    opens: NDArray[np.int64]
+    """(widest + 2,) so many of the sorted nodes have as many open cores or more."""
+    spared: NDArray[np.int64]
+    """Like the bins of `counts`: in so many of the sorted nodes there is as much or more with all that is spare; the
+    last is 0 until they have been counted in this cycle."""
     failed: NDArray[np.int32]
     """(FAILED,) scratch: jobs that found no place in this cycle."""
     failed_use: NDArray[np.float64]
@@ -69,6 +74,8 @@ def new_offers(nodes: int, cores: int, widest: int) -> Offers:
         order=np.zeros(nodes, np.int32),
         sorted=np.zeros(1, np.int64),
         counts=np.zeros(int(widest / STEP) + 2, np.int64),
+        opens=np.zeros(widest + 2, np.int64),
+        spared=np.zeros(int(widest / STEP) + 3, np.int64),
         failed=np.zeros(FAILED, np.int32),
         failed_use=np.zeros(FAILED),
         widest=np.array([widest]),
@@ -164,13 +171,18 @@ def _open(pools: Pools) -> tuple[int, float, float]:
 def _sort(pools: Pools, pool: NDArray[np.float64], offers: Offers) -> None:
     """Nodes that take guests and have a core without one into `offers.order`, by their pools in steps of `STEP` cores;
     a counting sort, since this is done in every cycle."""
-    counts = offers.counts
+    counts, opens = offers.counts, offers.opens
     counts[:] = 0
+    opens[:] = 0
+    offers.spared[-1] = 0
     for node in range(len(pool)):
         if pools.open[node] > 0 and not pools.closed[node]:
             counts[_bin(pool[node], len(counts)) + 1] += 1
+            opens[pools.open[node]] += 1
     for k in range(1, len(counts)):
         counts[k] += counts[k - 1]
+    for k in range(len(opens) - 2, -1, -1):
+        opens[k] += opens[k + 1]
     offers.sorted[0] = counts[-1]
     for node in range(len(pool)):
         if pools.open[node] > 0 and not pools.closed[node]:
@@ -247,27 +259,28 @@ def _place(
     count = given if given > 0 else (wanted + widest - 1) // widest
     while count <= min(total, wanted):
         even = (wanted + count - 1) // count
-        found, usable = 0, 0
-        first = _first_with(even * demand * least, offers) if sorted else 0
-        for k in range(first, total):
-            if found == count:
-                break
-            reached = _rate(view, pools, pool, order[k], guest, even, demand)
-            if reached >= max(o.pace_target, least):
-                chosen[found] = order[k]
-                found += 1
-            if reached >= least:
-                usable += 1
-        rate = 1.0
-        if found < count and usable >= count:
-            found = 0
-            for k in range(total - 1, first - 1, -1):
+        found = 0
+        if _enough(even, even * demand * least, count, sorted, offers):
+            target = max(o.pace_target, least)
+            least_at = _first_with(even * demand * least, offers) if sorted else 0
+            # pools have only shrunk since they were sorted; with some room, as it is a bound
+            first = max(least_at, _first_with(even * demand * target - ROOM, offers)) if sorted else 0
+            for k in range(first, total if total - first >= count else first):
                 if found == count:
                     break
-                if _rate(view, pools, pool, order[k], guest, even, demand) >= least:
+                if _rate(view, pools, pool, order[k], guest, even, demand) >= target:
                     chosen[found] = order[k]
                     found += 1
+            if found < count:
+                found = 0
+                for k in range(total - 1, least_at - 1, -1):
+                    if found == count or found + k - least_at + 1 < count:
+                        break
+                    if _rate(view, pools, pool, order[k], guest, even, demand) >= least:
+                        chosen[found] = order[k]
+                        found += 1
         if found == count:
+            rate = 1.0
             for k in range(count):
                 rate = min(rate, _rate(view, pools, pool, chosen[k], guest, even, demand))
             return count, rate
@@ -275,6 +288,16 @@ def _place(
             break
         count = min(2 * count, total, wanted)
     return 0, 0.0
+
+
+@borrowing
+def _enough(cores: int, use: float, count: int, sorted: bool, offers: Offers) -> bool:
+    """May there be so many nodes with so many open cores and so much in their pools? A bound, without a look at any."""
+    if cores >= len(offers.opens) or offers.opens[cores] < count:
+        return False
+    if sorted:
+        return bool(offers.sorted[0] - _first_with(use, offers) >= count)
+    return bool(offers.spared[_bin(use - 2 * ROOM, len(offers.counts))] >= count)
 
 
 @borrowing
@@ -312,6 +335,23 @@ def _take(view: View, pools: Pools, guest: int, nodes: int, use: float, chosen: 
         pools.memory[node] -= cores * view.c.memory_bytes_per_core[guest]
         pools.bound[node] |= view.c.memory_bound[guest]
         pools.group[node] = view.c.share_group[guest]
+        pools.again[node] = True
+
+
+@borrowing
+def _count_spared(pools: Pools, offers: Offers) -> None:
+    """The pools with all that is spare; they are counted once in a cycle, as a bound: later they have shrunk."""
+    bins = len(offers.counts)
+    if offers.spared[-1] == 0:
+        offers.spared[:] = 0
+        for k in range(offers.sorted[0]):
+            node = offers.order[k]
+            offers.spared[_bin(pools.pool[node] + pools.spare[node] - pools.lent[node], bins)] += 1
+        for k in range(bins - 2, -1, -1):
+            offers.spared[k] += offers.spared[k + 1]
+        offers.spared[-1] = 1
+    for node in range(len(pools.pool)):
+        offers.pool[node] = pools.pool[node] + pools.spare[node] - pools.lent[node]
 
 
 @borrowing
@@ -327,8 +367,7 @@ def _note_withheld(
     offers: Offers,
 ) -> None:
     """Would the guest have found a place, had hosts lent all that is spare? Then those there have withheld it."""
-    for node in range(len(pools.pool)):
-        offers.pool[node] = pools.pool[node] + pools.spare[node] - pools.lent[node]
+    _count_spared(pools, offers)
     nodes, _ = _place(view, pools, offers.pool, False, guest, demand, least, widest, o, offers)
     for k in range(nodes):
         node = offers.chosen[k]

@@ -58,13 +58,15 @@ def set_quotas(view: View, pools: Pools, o: Options, memo: Memo, quotas: Quotas)
     pressed = False
     for i in range(len(view.running)):
         pressed = pressed or c.pressure[view.running[i]] > o.pressure  # never of NaN
-    for k in range(pools.places[0]):
-        guest, node = pools.place_guest[k], pools.place_node[k]
+    for node in range(len(pools.guests)):
+        if pools.guests[node] == 0:
+            continue
         over = max(0.0, pools.lent[node] + pools.free[node] - pools.demands[node]) / pools.guests[node]
-        quota = demand_of(view, guest) + o.headroom + over / pools.place_cores[k]
-        if pressed and _is_pressed(view, node, o):
-            quota = np.nan
-        quotas.wanted[guest] = np.minimum(quotas.wanted[guest], quota)
+        squeezed = pressed and _is_pressed(view, node, o)
+        for k in range(c.node_first[node], c.node_first[node] + pools.guests[node]):
+            guest = pools.place_guest[k]
+            quota = demand_of(view, guest) + o.headroom + over / pools.place_cores[k]
+            quotas.wanted[guest] = np.minimum(quotas.wanted[guest], np.nan if squeezed else quota)
     count, used = 0, 0
     for i in range(len(view.guests)):
         guest = view.guests[i]
@@ -76,7 +78,7 @@ def set_quotas(view: View, pools: Pools, o: Options, memo: Memo, quotas: Quotas)
         wanted = np.ceil(20.0 * quotas.wanted[guest] - 1e-9) / 20.0
         if not abs(wanted - memo.quota[guest]) < CHANGE:  # NaN: it has none yet
             memo.quota[guest] = wanted
-            used = _list_nodes(pools, guest, quotas, used)
+            used = _list_nodes(view, pools, guest, quotas, used)
             quotas.guest[count], quotas.quota[count], quotas.nodes_end[count] = guest, wanted, used
             count += 1
     return count
@@ -93,10 +95,12 @@ def _is_pressed(view: View, node: int, o: Options) -> bool:
 
 
 @borrowing
-def _list_nodes(pools: Pools, guest: int, quotas: Quotas, used: int) -> int:
+def _list_nodes(view: View, pools: Pools, guest: int, quotas: Quotas, used: int) -> int:
     """The nodes of a guest, behind the `used` ones that are listed already; how many are listed now."""
-    for k in range(pools.places[0]):
-        if pools.place_guest[k] == guest:
-            quotas.nodes[used], quotas.held[used] = pools.place_node[k], pools.place_cores[k]
-            used += 1
+    first = view.c.node_first
+    for node in range(len(pools.guests)):
+        for k in range(first[node], first[node] + pools.guests[node]):
+            if pools.place_guest[k] == guest:
+                quotas.nodes[used], quotas.held[used] = node, pools.place_cores[k]
+                used += 1
     return used

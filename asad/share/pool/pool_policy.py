@@ -25,6 +25,7 @@ from asad.share.pool import idle_funnel
 from asad.share.pool.guest_offers import new_offers, offer
 from asad.share.pool.guest_quotas import new_quotas, set_quotas
 from asad.share.pool.idle_funnel import account
+from asad.share.pool.measured_hosts import note_measured
 from asad.share.pool.memo import Memo, meet_jobs, new_memo
 from asad.share.pool.pool_options import Options
 from asad.share.pool.starts import find_late, watch_starts
@@ -51,7 +52,7 @@ def _learn(
     cpu: NDArray[np.float64],
 ) -> None:
     """`PoolPolicy.learn` in one call; `rows` and what follows are the jobs that have ended."""
-    columns, _, history, o, memo, _, _, _, _, _ = args.all
+    columns, pools, history, o, memo, _, _, _, _, _ = args.all
     view = see(columns, now, own_known, queue, running, guests)
     for i in range(len(rows)):
         add_peak(history, columns.application[rows[i]], memo.last_peak[rows[i]])
@@ -62,14 +63,7 @@ def _learn(
         application = columns.application[running[i]]
         memo.peak[running[i]] = known_peak(history, application)
         memo.mean[running[i]] = known_cpu(history, application)
-    for core in range(len(columns.core_owner)):
-        if columns.core_owner[core] >= 0 and not np.isnan(columns.core_peak[core]):
-            memo.last_peak[columns.core_owner[core]] = columns.core_peak[core]
-    for node in range(len(columns.node_first) - 1):
-        for core in range(columns.node_first[node], columns.node_first[node + 1]):  # a node may have none
-            if columns.core_owner[core] >= 0:
-                memo.node[columns.core_owner[core]] = node
-            break
+    note_measured(view, pools, memo)
     watch_starts(view, o, memo)
     find_late(view, history, o, memo)
 
@@ -298,10 +292,11 @@ class PoolPolicy(SharePolicy):
         if rows != self._rows or snapshot.machine is not self._machine:
             self._rows, self._machine = rows, snapshot.machine
             self._first = snapshot.machine.first_core
-            self._pools = new_pools(nodes, cores)
+            self._pools = new_pools(nodes, cores, rows)
             self._memo = new_memo(rows, self._experts, self._actions, self._memo)
             self._offers = new_offers(nodes, cores, int(snapshot.machine.cores.max(initial=1)))
             self._quotas = new_quotas(rows, cores)
+        self._pools.seen[:] = -1
         self._columns = columns_of(snapshot, self._first)
         self._args = bind(
             self._columns,
