@@ -45,6 +45,7 @@ class Ineligible(_Reason):
     NODE_TAKES_NO_GUESTS = 19, "its node takes no guests"
     HETEROGENEOUS = 20, "it is a part of a heterogeneous job, whose parts wait for each other"
     OTHER_POLICY = 21, "another policy lends to it"
+    LIMIT = 22, "a limit of its user, account or QOS keeps it from starting"
 
 
 class NodeIneligible(_Reason):

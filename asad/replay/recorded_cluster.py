@@ -33,6 +33,8 @@ from asad.decisions import (
 from asad.errors import UsageError
 from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
+from asad.replay.limits.binding import LimitBinding
+from asad.replay.limits.limit_table import LimitTable
 from asad.share.jit_args import bind
 
 SCHEDULERS: dict[str, int] = {
@@ -224,7 +226,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
         share_group=np.zeros(len(workload), np.int32),
         memory_bound=unbarred,
         host_bar=unbarred,
-        guest_bar=unbarred,
+        guest_bar=unbarred.copy(),  # limits are shown in it
     )
 
 
@@ -253,6 +255,7 @@ class RecordedCluster:
         widened: bool = True,
         use_sd: float = 0.0,
         every: bool = False,
+        limits: LimitTable | None = None,
     ) -> None:
         """A cluster before its first job.
 
@@ -268,7 +271,8 @@ class RecordedCluster:
         left alone. It estimates those that are yet to come no more often than every `twin_interval_s`. Without `twin`
         there is none, for those who lend nothing and yet want to know who is where. Guests that draw from pools run on
         all cores of their nodes if they are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores
-        (stationary standard deviation); with `every` each change is shown, also while nobody waits.
+        (stationary standard deviation); with `every` each change is shown, also while nobody waits. `limits` of
+        associations and QOS bind guests: who may not start for one is shown so. The scheduler does not know them.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -347,6 +351,7 @@ class RecordedCluster:
         self._next_hint = next(self._coming, None)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
+        self._limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -376,14 +381,18 @@ class RecordedCluster:
         looks = self._looks
         count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
         self._see_hints()
+        queue = looks.queue[:count]
+        running, guests = looks.running[: s.c[engine.RUN]], looks.guests[: s.c[engine.GUESTS]]
+        if self._limits is not None:
+            self._limits.mark(queue, running, guests)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
             machine=self.machine,
             jobs=self._jobs,
-            queue=looks.queue[:count],
-            running=looks.running[: s.c[engine.RUN]],
-            guests=looks.guests[: s.c[engine.GUESTS]],
+            queue=queue,
+            running=running,
+            guests=guests,
             core_owner=self._core_owner,
             core_guest=self._core_guest,
             waiting=int(s.c[engine.WAITING] + s.c[engine.ASIDE]),
@@ -446,6 +455,13 @@ class RecordedCluster:
     def _co_allocate(self, decision: CoAllocate) -> str:
         """Start a guest; why not, or the empty string."""
         share = decision.share
+        if self._limits is not None and 0 <= decision.guest < len(self.workload):
+            s = self.state
+            running = s.run["job"][: s.c[engine.RUN]]
+            guests = s.job["guest_row"][: s.c[engine.GUESTS]]
+            waits = s.job["state"][decision.guest] == engine.PENDING
+            if waits and (why := self._limits.refusal(decision.guest, running, guests)):
+                return why
         if decision.pooled:
             demands = decision.demands
             if len(demands) != len(decision.nodes) or not all(0.0 <= demand < np.inf for demand in demands):
