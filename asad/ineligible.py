@@ -46,6 +46,7 @@ class Ineligible(_Reason):
     HETEROGENEOUS = 20, "it is a part of a heterogeneous job, whose parts wait for each other"
     OTHER_POLICY = 21, "another policy lends to it"
     NOT_A_JOB = 22, "it holds what the log has held: a vacated slot, or an earlier run of a requeued job"
+    LIMIT = 23, "a limit of its user, account or QOS keeps it from starting"
 
 
 class NodeIneligible(_Reason):

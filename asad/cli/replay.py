@@ -84,6 +84,13 @@ def _of(stage: str) -> str:
     "unless slurm.conf says that it is not scheduled.",
 )
 @click.option(
+    "--limits",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What `sacctmgr -P show assoc tree` and `sacctmgr -P show qos` print: nothing is offered against a limit of "
+    "user, account or QOS; may be given again.",
+)
+@click.option(
     "--demand",
     metavar="FILE|beta:MEAN",
     help="CPU demand where the log has no CPU times: a TOML profile or a Beta distribution over applications "
@@ -247,6 +254,8 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
     Examples:
       TZ=UTC sacct -aP -S 2024-01-01 -o ALL > log.txt
       asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
+      sacctmgr -P show assoc tree > limits.txt; sacctmgr -P show qos >> limits.txt
+      asactl replay log.txt --limits limits.txt
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,asax
     """
     from asad.cli.output import require_folder, schema_name
@@ -287,6 +296,7 @@ def replayed(
     cores: int | None,
     memory: str | None,
     machine: Path | None,
+    limits: tuple[Path, ...] = (),
     demand: str | None,
     seed: int,
     repeat: int,
@@ -358,6 +368,8 @@ def replayed(
         deferrable=deferrable,
         demand=read_demand(demand) if demand else DemandProfile(),
         experts=experts,
+        limits=limits,
+        cluster=cluster,
         contention=contention or (Path(config.guard.calibration) if config.guard.calibration else None),
         vary_demand=vary_demand,
     )

@@ -282,7 +282,11 @@ def _kind(
         raise ConfigError(f"{where}: policy {policy!r} is not one that can be replayed; {hint}")
     try:
         sha256 = file_sha256(file)
-        files = {key: _content(value) for key, value in params.items() if isinstance(value, Path)}
+        files: dict[str, Any] = {
+            key: _content(value) for key, value in params.items() if isinstance(value, Path)
+        }
+        if params["limits"]:
+            files["limits"] = [_content(path) for path in params["limits"]]
         if params.get("demand") and not params["demand"].startswith("beta:"):
             files["demand"] = _content(Path(params["demand"]))
         if config is not None:

@@ -17,10 +17,11 @@ from asad.decisions import Admit, Decline, Defer, Evict, Outcome, SetThrottle
 from asad.model import Floats, ShareCases, Snapshot
 from asad.replay import engine
 from asad.replay.policies import SCHEDULING
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
 from asad.replay.results import ExpertHistory
 from asad.replay.stated import Foretold
 from asad.replay.workbench import Bench
+from asad.replay.workload_columns import Workload
 from asad.replay.worth import arrays_of, hints_of
 from asad.share import SharePolicy
 from asad.share.learner import Weights, bound, excess_risk

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,15 +29,12 @@ from asad.decisions import (
     SetThrottle,
     Start,
 )
-from asad.errors import UsageError
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import (
     Arrays,
     Changed,
-    Codes,
     Finished,
     Floats,
-    Ints,
     Jobs,
     Machine,
     Snapshot,
@@ -47,6 +43,9 @@ from asad.model import (
 )
 from asad.replay import engine
 from asad.replay.closed_nodes import close_nodes
+from asad.replay.limits.binding import LimitBinding
+from asad.replay.limits.limit_table import LimitTable
+from asad.replay.workload_columns import Workload
 from asad.share.jit_args import bind
 
 SCHEDULERS: dict[str, int] = {
@@ -76,84 +75,6 @@ NOT_RUNNING, NO_GUEST = "it does not run any more", "it does not run as a guest 
 NOT_WAITING = "it does not wait, nor does any task of its array"
 RELEASED_S = 3600.0
 """A log knows no held jobs: the owner of one that was requeued and held is taken to release it so much later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """The jobs as the simulation runs them; one row a job, in order of submission."""
-
-    job_id: NDArray[np.generic]
-    submit_s: Floats
-    work_s: Floats
-    """Isolated run time that will be executed (cut at the limit where jobs are killed there)."""
-    planned_s: Floats
-    """Run time that the scheduler plans with."""
-    limit_s: Floats
-    """Time limit, inf if unlimited, NaN if not recorded: nothing kills such a job, and asad offers it nothing."""
-    cores: Ints
-    nodes: Ints
-    memory_bytes_per_core: Floats
-    """0 where it does not count."""
-    demand: Floats
-    """CPU really wanted, as a fraction of the allocation."""
-    depends_on: Ints
-    think_s: Floats
-    application: Ints
-    user: Ints
-    array: Ints | None = None
-    """Number of the array that each is a task of, -1 for none; None: there are no arrays."""
-    hints: Mapping[int, str] = field(default_factory=dict)
-    """By row: what its user asks of asad."""
-    partition: Ints | None = None
-    """Code into `partitions`, -1 for none; None: they are not known."""
-    partitions: tuple[str, ...] = ()
-    deadline_s: Floats | None = None
-    """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
-    name: Ints | None = None
-    """Code into `names` of what its user calls it, -1 for nothing; None: that is not known."""
-    names: tuple[str, ...] = ()
-    belief: Floats | None = None
-    """What anybody can know of each one's demand, over what it is; None: 1."""
-    memory_bound: NDArray[np.bool_] | None = None
-    """Who is bound by memory bandwidth, whatever anybody knows of it; None: by the memory in use (contention.md)."""
-    host_bar: Codes | None = None
-    """Why each may not lend (numbers of `Ineligible`); None: all may. Its nodes take no guests, as live."""
-    guest_bar: Codes | None = None
-    """Why each may not be a guest (numbers of `Ineligible`); None: all may."""
-
-    def __post_init__(self) -> None:
-        """Raises UsageError for columns of unequal length, and for codes and rows that are none.
-
-        What the simulation itself reads is checked where it begins (`engine.new_state`).
-        """
-        count = len(self)
-        for column in fields(self):
-            value = getattr(self, column.name)
-            if isinstance(value, np.ndarray) and len(value) != count:
-                raise UsageError(
-                    f"workload: column {column.name} has {len(value)} rows, and submit_s {count}; give one a job"
-                )
-        wrong = np.flatnonzero(self.application < 0)
-        if len(wrong):
-            raise UsageError(
-                f"workload: column application, row {wrong[0]}: {self.application[wrong[0]]}; give codes from 0"
-            )
-        if beyond := [row for row in self.hints if not 0 <= row < count]:
-            raise UsageError(
-                f"workload: a hint of row {beyond[0]}, and there are {count} jobs; name rows from 0"
-            )
-
-    def __len__(self) -> int:
-        return len(self.submit_s)
-
-    def take(self, rows: NDArray[np.intp]) -> Workload:
-        """Some of the jobs, to compute with; dependencies keep their old rows, hints are left out."""
-        columns: dict[str, Any] = {
-            column.name: value[rows]
-            for column in fields(self)
-            if isinstance(value := getattr(self, column.name), np.ndarray)
-        }
-        return Workload(**columns)
 
 
 Value = TypeVar("Value")
@@ -229,6 +150,12 @@ def _columns(workload: Workload) -> dict[str, NDArray[Any]]:
     return columns
 
 
+def _mu(contention: Contention) -> tuple[float, float, float, float]:
+    """μ as the simulation wants it."""
+    of_cpu = contention.mu_host_cpu, contention.mu_guest_cpu
+    return *of_cpu, contention.mu_host_memory, contention.mu_guest_memory
+
+
 def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start_alone: Floats) -> Jobs:
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
@@ -265,7 +192,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
         share_group=np.zeros(len(workload), np.int32),
         memory_bound=no,
         host_bar=no.copy() if workload.host_bar is None else workload.host_bar.copy(),
-        guest_bar=no if workload.guest_bar is None else workload.guest_bar,
+        guest_bar=no.copy() if workload.guest_bar is None else workload.guest_bar.copy(),  # limits show in it
     )
 
 
@@ -312,6 +239,7 @@ class RecordedCluster:
         every: bool = False,
         slots: engine.Slots | None = None,
         closed: NDArray[np.bool_] | None = None,
+        limits: LimitTable | None = None,
     ) -> None:
         """A cluster before its first job.
 
@@ -330,18 +258,13 @@ class RecordedCluster:
         left alone. It estimates those that are yet to come no more often than every `twin_interval_s`. Without `twin`
         there is none, for those who lend nothing and yet want to know who is where. Guests that draw from pools run on
         all cores of their nodes if they are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores
-        (stationary standard deviation); with `every` each change is shown, also while nobody waits.
+        (stationary standard deviation); with `every` each change is shown, also while nobody waits. `limits` of
+        associations and QOS bind guests: who may not start for one is shown so. The scheduler does not know them.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
         self.poll_s, self.twin_interval_s = poll_s, twin_interval_s
         columns = _columns(workload)
-        mu = (
-            contention.mu_host_cpu,
-            contention.mu_guest_cpu,
-            contention.mu_host_memory,
-            contention.mu_guest_memory,
-        )
 
         def new_state(placed: bool, admission: bool = False, use_sd: float = 0.0) -> engine.State:
             return engine.new_state(
@@ -355,7 +278,7 @@ class RecordedCluster:
                 use_memory=use_memory,
                 poll_s=poll_s,
                 window_s=window_s,
-                mu=mu,
+                mu=_mu(contention),
                 widened=widened,
                 use_sd=use_sd,
                 every=every,
@@ -404,6 +327,7 @@ class RecordedCluster:
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
         self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
         self._some_lend_nothing = bool(self._jobs.host_bar[: self.logged].any())
+        self._limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -439,21 +363,25 @@ class RecordedCluster:
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
-        s = self.state
-        looks = self._looks
+        s, looks = self.state, self._looks
         count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
         self._see_hints()
         if self._some_lend_nothing:
-            first = self.machine.first_core
-            close_nodes(self._node_bar, self._always_closed, self._jobs.host_bar, self._core_owner, first)
+            columns = self._always_closed, self._jobs.host_bar, self._core_owner, self.machine.first_core
+            close_nodes(self._node_bar, *columns)
+        queue = looks.queue[:count]
+        running = looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]]
+        guests = looks.guests[: s.c[engine.GUESTS]]
+        if self._limits is not None:
+            self._limits.mark(queue, running, guests)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
             machine=self.machine,
             jobs=self._jobs,
-            queue=looks.queue[:count],
-            running=looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]],
-            guests=looks.guests[: s.c[engine.GUESTS]],
+            queue=queue,
+            running=running,
+            guests=guests,
             core_owner=self._core_owner,
             core_guest=self._core_guest,
             waiting=int(s.c[engine.WAITING] + s.c[engine.ASIDE]),
@@ -517,6 +445,13 @@ class RecordedCluster:
     def _co_allocate(self, decision: CoAllocate) -> str:
         """Start a guest; why not, or the empty string."""
         share = decision.share
+        if self._limits is not None and 0 <= decision.guest < len(self.workload):
+            s = self.state
+            running = s.run["job"][: s.c[engine.RUN]]
+            guests = s.job["guest_row"][: s.c[engine.GUESTS]]
+            waits = s.job["state"][decision.guest] == engine.PENDING
+            if waits and (why := self._limits.refusal(decision.guest, running, guests)):
+                return why
         if decision.pooled:
             demands = decision.demands
             if len(demands) != len(decision.nodes) or not all(0.0 <= demand < np.inf for demand in demands):

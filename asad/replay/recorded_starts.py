@@ -17,7 +17,7 @@ from asad.compiling import compiled
 from asad.model import Floats, Ints, Machine
 from asad.replay.engine import Slots
 from asad.replay.readers import Holdings, Recorded
-from asad.replay.recorded_cluster import Workload
+from asad.replay.workload_columns import Workload
 
 MOST_PARTS = 20_000_000
 """Jobs may have so many parts, of single nodes, in all."""

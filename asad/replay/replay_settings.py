@@ -80,6 +80,10 @@ class Settings:
     """Statements of work; None: those that could have been inferred as the log went on."""
     value_per_core_hour: float = 1.0
     """What the run of an inferred statement is taken to be worth."""
+    limits: tuple[Path, ...] = ()
+    """What sacctmgr prints of associations and QOS, whose limits bind guests; see `asad.replay.limits`."""
+    cluster: str | None = None
+    """Whose associations count, where `limits` has those of several clusters."""
     vary_demand: bool | None = None
     """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
 
@@ -183,6 +187,7 @@ class Settings:
             "options": Options()._asdict() | dict(self.config.share.get("asax", {})),
             **({} if self.config is PLAIN else {"config": self.config.to_json()}),
             **(worth if self.values else {}),
+            **({"limits": [str(path) for path in self.limits]} if self.limits else {}),
             **({"deferrable": list(self.deferrable)} if self.defers else {}),
             **(stated if self.states else {}),
         }

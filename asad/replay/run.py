@@ -55,6 +55,7 @@ def replay(
         "skipped": len(recorded.bad),
         "skipped_lines": [str(error) for error in recorded.bad[:50]],
         "notes": list(notes),
+        **({} if bench.limits is None else {"limits": bench.limits.to_json()}),
         **(log_facts or {}),
     }
     baseline = leave_alone(bench, "slurm")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Floats
-from asad.replay.recorded_cluster import Workload
+from asad.replay.workload_columns import Workload
 
 TOLERANCE_S, TOLERANCE = 60.0, 0.05
 """A job is worse off if it ended later than without us by more than both 60 s and 5 % of its response there."""

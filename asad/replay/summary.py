@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from asad.model import Floats
+from asad.replay.limits.broken_starts import broken_starts
+from asad.replay.limits.limit_table import LimitTable
 from asad.replay.placebo import Moved, placebo
 from asad.replay.playing import Played
 from asad.replay.policies import admits, defers, states
@@ -46,6 +49,9 @@ def summarise(
         managed=managed,
     )
     metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
+    metrics["limits_broken"] = (
+        None if bench.limits is None else _limits_broken(bench.limits, start, end, baseline)
+    )
     metrics["moved"] = None if bench.starts is None else played.moved
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
@@ -73,6 +79,15 @@ def summarise(
         stretched=slowed,
         funnel=played.funnel,
     )
+
+
+def _limits_broken(limits: LimitTable, start: Floats, end: Floats, baseline: Played | None) -> int:
+    """How many starts break a limit that break none without the policy: who started early as a guest counts longer."""
+    broken = broken_starts(limits, start, end)
+    if baseline is None:
+        return len(broken)
+    own = baseline.cluster.jobs
+    return len(np.setdiff1d(broken, broken_starts(limits, own["start"].copy(), own["end"].copy())))
 
 
 def _figures_of_kinds(

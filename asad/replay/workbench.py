@@ -26,13 +26,16 @@ from asad.model import Machine
 from asad.policy import Truth
 from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
+from asad.replay.limits.limit_table import LimitTable, limit_table
+from asad.replay.limits.sacctmgr_output import read_limits
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
 from asad.replay.recorded_starts import RecordedStarts, extended, recorded_starts
 from asad.replay.replay_settings import Settings
 from asad.replay.stated import Stated, stated_of
 from asad.replay.workload import build_workload
+from asad.replay.workload_columns import Workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
 from asad.stages import Circumstances, Stages, make_stages
 
@@ -66,6 +69,8 @@ class Bench:
     """When and where jobs ran, where that is the baseline."""
     demand: Demand | None = None
     """What the CPU demand of its jobs rests on."""
+    limits: LimitTable | None = None
+    """Limits of users, accounts and QOS, if they are given."""
 
     @property
     def scheduler(self) -> str:
@@ -115,6 +120,7 @@ class Bench:
             every=pooled,
             slots=slots,
             closed=closed,
+            limits=None if held is None else self.limits,
         )
 
     def stages(self, name: str, seed: int) -> Stages:
@@ -173,7 +179,7 @@ def prepare(
     `stated` are its statements of work, where they are not to be found by `settings`.
 
     Raises MachineError for a job that could not run even on the empty machine, UsageError where a policy would have
-    no job to decide about, ConfigError for files that cannot be read.
+    no job to decide about, ConfigError and LogError for files that cannot be read.
     """
     jobs = recorded.jobs
     _, names = jobs.fingerprints()
@@ -188,12 +194,36 @@ def prepare(
     if settings.baseline == "recorded":
         bench.starts = recorded_starts(recorded, machine, workload)
         notes += bench.starts.notes
+    _limit(bench, notes)
     _value(bench, notes)
     _declare(bench, notes)
     if stated is None:
         _state(bench, notes)
     bench.stated = stated or bench.stated
     return bench
+
+
+def _limit(bench: Bench, notes: list[str]) -> None:
+    """Give the bench the limits of its settings, if there are any. Raises LogError for files that cannot be read."""
+    settings = bench.settings
+    if not settings.limits:
+        return
+    bench.limits = table = limit_table(read_limits(settings.limits, settings.cluster), bench.recorded.jobs)
+    notes.append(
+        "limits of associations and QOS keep jobs from being guests; the simulated scheduler starts jobs against them"
+    )
+    notes.extend(f"not applied: {sentence}" for sentence in table.not_applied)
+    for key, what in (
+        ("jobs_without_association", "have no association in the files of --limits"),
+        ("jobs_without_qos", "have a QOS that is not in the files of --limits, or none"),
+    ):
+        if table.facts[key]:
+            notes.append(f"{table.facts[key]} jobs {what}: such limits do not bind them")
+    if alone := int((table.alone >= 0).sum()):
+        notes.append(
+            f"{alone} jobs exceed a limit on a single job, though they ran (as {table.alone_texts[0]}): the limits "
+            "may be of another time; they are offered nothing"
+        )
 
 
 def _value(bench: Bench, notes: list[str]) -> None:

@@ -14,8 +14,8 @@ from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
 from asad.replay.cpu_demand import Demand, believed
 from asad.replay.readers import Recorded
-from asad.replay.recorded_cluster import Workload
 from asad.replay.replay_settings import Settings
+from asad.replay.workload_columns import Workload
 
 YEAR_S = 365 * 86400.0
 """What the scheduler plans with for a job of unlimited time."""

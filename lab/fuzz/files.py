@@ -31,6 +31,7 @@ from asad.experts.fitting import read_history
 from asad.node.progress_files import parse as parse_progress
 from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.inferred_machine import infer
+from asad.replay.limits.sacctmgr_output import read_limits
 from asad.replay.machine_files import read_machine
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
@@ -54,6 +55,7 @@ def readers() -> list[Reader]:
         Reader("machine: slurm.conf", "text", [samples.SLURM_CONF], _machine),
         Reader("machine: scontrol show node", "text", [samples.NODE_RECORDS], _machine),
         Reader("machine: sinfo --json", "json", samples.sinfo(), _machine),
+        Reader("limits: sacctmgr -P", "text", [samples.LIMITS], _limits),
         Reader("configuration", "toml", [samples.CONFIGURATION, _read("asad.toml")], _configuration, 6),
         Reader("expert trees", "toml", [path.read_bytes() for path in _experts()], _expert, 8),
         Reader("statements of work", "toml", [samples.STATEMENTS], _statements, 8),
@@ -164,6 +166,10 @@ def _require_sound(recorded: Recorded) -> None:
 
 def _machine(folder: Path) -> Read:
     return _on_file(read_machine)(folder)
+
+
+def _limits(folder: Path) -> Read:
+    return _on_file(lambda path: read_limits([path]))(folder)
 
 
 # ----------------------------------------------------------------------------------------------- TOML that people write

@@ -69,6 +69,14 @@ def sinfo() -> list[bytes]:
     ]
 
 
+LIMITS = b"""Cluster|Account|User|Partition|GrpJobs|GrpTRES|GrpWall|MaxJobs|MaxTRES|MaxTRESPerNode|QOS|Def QOS
+c|root||||||||||
+c| physics|||100|cpu=500,mem=3000G|69-10:39:00|7|||normal,big|
+c|  theory|ann|gpus|||||cpu=3|mem=1.50T|normal|big
+Name|Flags|GrpTRES|MaxTRESPU|MaxJobsPU|MaxTRESPA|LimitFactor|MaxWall
+normal|DenyOnLimit|gres/gpu:a100=8|cpu=4,mem=2G|3|cpu=9|2.0|1-00:00:00
+big|Relative|cpu=50|||||
+"""
 NODE_RECORDS = b"""NodeName=n1 Arch=x86_64 CoresPerSocket=16
    CPUAlloc=0 CPUEfctv=60 CPUTot=64 CPULoad=0.00
    RealMemory=515317 AllocMem=0 FreeMem=511456 Sockets=2 Boards=1

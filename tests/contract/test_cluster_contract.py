@@ -35,7 +35,8 @@ from asad.decisions import (
 )
 from asad.model import Finished, Jobs, Machine, Snapshot
 from asad.port import Cluster
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 
 CAUSE = Cause("contract", "because the contract is tested")
 NODES, NODE_CORES, JOBS = 4, 8, 80

@@ -18,7 +18,8 @@ from asad.contention import Contention
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, SetShare
 from asad.model import Machine, Snapshot
 from asad.replay import engine
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 
 from .reference_scheduler import Held, easy_pass
 

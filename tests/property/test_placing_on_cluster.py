@@ -24,7 +24,8 @@ from asad.place.first_fit import FirstFit
 from asad.place.free_capacity import bounds_of
 from asad.place.port_placing import PortPlacing
 from asad.place.ports import OgaOptions
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 from asad.share.exclusive import Exclusive
 
 JOBS, NODES, CORES, APPLICATIONS = 40, 5, 4, 6

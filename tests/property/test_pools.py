@@ -14,7 +14,8 @@ from asad.decisions import Cause, CoAllocate, Decision, SetQuota, SetShare
 from asad.model import Machine, Snapshot
 from asad.replay import engine
 from asad.replay.engine.use import centres
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 
 from .test_lending import MOST_POLLS, MU, POLL_S, Case, cases, check_nobody_else_can_start, picture
 

@@ -13,7 +13,8 @@ from asad.contention import Contention
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, SetShare
 from asad.model import Machine
 from asad.replay import engine
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 
 CAUSE = Cause("test", "because")
 FREE_SHARING = Contention(1.0, 1.0, 1.0, 1.0, "made up")

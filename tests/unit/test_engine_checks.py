@@ -13,7 +13,8 @@ from asad.contention import Contention
 from asad.errors import UsageError
 from asad.model import Machine
 from asad.replay import engine
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 
 JOBS = 4
 MACHINE = Machine(("a", "b"), np.array([2, 1], np.int32), np.full(2, math.nan), "made up")

@@ -13,7 +13,8 @@ from asad.decisions import Decision
 from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Finished, Machine, Snapshot, blank_jobs
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
 from asad.share.jit_args import bind

@@ -14,7 +14,8 @@ from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import Machine, Snapshot
 from asad.place.native import Native
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 from asad.share import SharePolicy
 
 POLL_S = 30.0

@@ -13,7 +13,8 @@ from asad.decisions import Admit, Cause, CoAllocate, Decision, Decline, Defer, S
 from asad.model import Machine
 from asad.replay import engine
 from asad.replay.playback import Playback
-from asad.replay.recorded_cluster import REFUSALS, RecordedCluster, Workload
+from asad.replay.recorded_cluster import REFUSALS, RecordedCluster
+from asad.replay.workload_columns import Workload
 
 CAUSE = Cause("test", "because")
 POLL_S = 10.0

@@ -27,7 +27,8 @@ from asad.place.native import Native
 from asad.replay.deferrable_in_log import Declared, deferrable_of, read_declared
 from asad.replay.policies import DEFAULT_POLICIES, usual_policies
 from asad.replay.readers import read_log
-from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster
+from asad.replay.workload_columns import Workload
 from asad.replay.worth import arrays_of
 from asad.share.exclusive import Exclusive
 

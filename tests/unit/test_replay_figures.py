@@ -15,12 +15,12 @@ from asad.replay.cpu_demand import assign
 from asad.replay.placebo import placebo
 from asad.replay.playing import Played, leave_alone
 from asad.replay.readers import read_log
-from asad.replay.recorded_cluster import Workload
 from asad.replay.replay_settings import Settings
 from asad.replay.results import PolicyResult
 from asad.replay.schedule_figures import figures, later, stretched
 from asad.replay.summary import summarise
 from asad.replay.workbench import prepare
+from asad.replay.workload_columns import Workload
 
 SAMPLE = Path(__file__).resolve().parents[2] / "profiles/samples/lab-cluster.sacct"
 
