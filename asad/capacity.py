@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         node_memory: NDArray[np.float64]
         node_bar: NDArray[np.int8]
         changes: NDArray[np.int64]
-        """(1,) `Changed.count`; this and the next are empty where the cluster keeps no account of what has changed."""
+        """(1,) `Changed.entries`; this and the next are empty where the cluster keeps no account of what has changed."""
         changed_nodes: NDArray[np.int32]
         owner_first: NDArray[np.int32]
         owner_skip: NDArray[np.int32]
@@ -96,7 +96,7 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
         node_first=node_first,
         node_memory=snapshot.machine.memory_bytes,
         node_bar=snapshot.node_bar,
-        changes=changed.count,
+        changes=changed.entries,
         changed_nodes=changed.nodes,
         owner_first=changed.owner_first,
         owner_skip=changed.owner_skip,
@@ -152,6 +152,18 @@ def seen(snapshot: Snapshot) -> tuple[float, float, Ints, Ints, Ints]:
 def spread(cores: int, nodes: int) -> list[int]:
     """So many cores over so many nodes, as evenly as can be, the largest part first."""
     return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
+
+
+def cores_of(first: Ints, nodes: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of every core of these nodes, one node after the other: its number, and the place of its node among them.
+
+    `first` is the machine's (N + 1,) first cores.
+    """
+    counts = first[nodes + 1] - first[nodes]
+    at = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    cores = np.repeat(first[nodes] - before, counts) + np.arange(len(at))
+    return cores.astype(np.intp), at
 
 
 def node_of_core(machine: Machine) -> NDArray[np.intp]:

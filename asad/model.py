@@ -321,8 +321,8 @@ class Changed(NamedTuple):
     depends on and changes (shares, pace, demand) whoever computes it compares by job; what neither says stays the same.
     """
 
-    count: NDArray[np.int64]
-    """(1,) how many entries there have been."""
+    entries: NDArray[np.int64]
+    """(1,) how many there have been."""
     nodes: Ints
     """(N,) the last of them: entry k at k mod N."""
     owner_first: Ints

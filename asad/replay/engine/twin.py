@@ -140,8 +140,8 @@ def forecast_starts(
     Cost: O(running + depth / BLOCK) an end, O(BLOCK) for each block of which a job may start then, O(running) a start.
     """
     most = s.c[RUN] + depth
-    # running jobs, and their numbers in the order of planned ends, as the scheduler counts them, and in that of expected
-    # ends; who starts is sorted into both, who has ended stays in the first for a while
+    # running jobs, and their numbers in the order of planned ends, as the scheduler counts them, and in that of
+    # expected ends; who starts is sorted into both, who has ended stays in the first for a while
     plan, end, cores = np.empty(most), np.empty(most), np.empty(most, np.int64)
     running = s.c[RUN]
     now, free = s.f[NOW], s.c[FREE]
