@@ -154,6 +154,18 @@ def spread(cores: int, nodes: int) -> list[int]:
     return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
 
 
+def cores_of(first: Ints, nodes: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of every core of these nodes, one node after the other: its number, and the place of its node among them.
+
+    `first` is the machine's (N + 1,) first cores.
+    """
+    counts = first[nodes + 1] - first[nodes]
+    at = np.repeat(np.arange(len(counts)), counts)
+    before = np.cumsum(counts) - counts
+    cores = np.repeat(first[nodes] - before, counts) + np.arange(len(at))
+    return cores.astype(np.intp), at
+
+
 def node_of_core(machine: Machine) -> NDArray[np.intp]:
     """(cores,) Number of the node of each core."""
     return np.repeat(np.arange(len(machine.cores)), machine.cores)

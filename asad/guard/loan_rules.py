@@ -172,10 +172,12 @@ def time_to_extend(look: Look, decision: CoAllocate) -> str:
     jobs, soon_s = look.snapshot.jobs, LOOKS * look.poll_s
     if jobs.time_limit_s[decision.guest] < soon_s:
         return f"its limit of {jobs.time_limit_s[decision.guest]:.0f} s would end it before that can be moved"
-    for job in look.beside(decision):
-        left_s = float(jobs.limit_end_s[job]) - look.snapshot.time_s
-        if left_s < soon_s:  # never of NaN: who waits
-            return f"job {jobs.job_id[job]} there is at its limit in {left_s:.0f} s, before that can be moved"
+    there = look.beside(decision)
+    left = jobs.limit_end_s[there] - look.snapshot.time_s
+    for k in np.flatnonzero(left < soon_s)[:1].tolist():  # never of NaN: who waits
+        return (
+            f"job {jobs.job_id[there[k]]} there is at its limit in {left[k]:.0f} s, before that can be moved"
+        )
     return ""
 
 

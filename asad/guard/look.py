@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import peaks
+from asad.capacity import cores_of, peaks
 from asad.config import GuardSettings
 from asad.decisions import (
     Admit,
@@ -129,7 +129,10 @@ class Look:
         this cycle."""
         if not decision.pooled:
             return [decision.host]
-        found = {job for node in decision.nodes for job in self.jobs_on(node)}
+        snapshot = self.snapshot
+        cores, _ = cores_of(self.first, np.array(decision.nodes, np.int32))
+        there = np.unique(np.concatenate((snapshot.core_owner[cores], snapshot.core_guest[cores])))
+        found = set(there[there >= 0].tolist())
         nodes = set(decision.nodes)
         # the snapshot shows no offer of this very cycle: two guests could meet who may not share
         for other in self.allowed:
@@ -154,11 +157,7 @@ class Look:
     @cached_property
     def asked_cores(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Of every core of those nodes: its number, and the place of its node in `asked_nodes`."""
-        counts = self.snapshot.machine.cores[self.asked_nodes]
-        at = np.repeat(np.arange(len(counts)), counts)
-        before = np.cumsum(counts) - counts
-        cores = np.repeat(self.first[self.asked_nodes] - before, counts) + np.arange(len(at))
-        return cores.astype(np.intp), at
+        return cores_of(self.first, self.asked_nodes)
 
     def of_asked(self, amounts: NDArray[Any]) -> dict[int, float]:
         """By node: the sum of what there is on each of its cores, in the order of `asked_cores`."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import columns_of, fill_pools, new_pools, see, seen, spread, tables_of
+from asad.capacity import columns_of, cores_of, fill_pools, new_pools, see, seen, spread, tables_of
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
 from asad.model import Finished, Floats, Json, Machine, Snapshot
@@ -241,8 +241,10 @@ class PoolPolicy(SharePolicy):
         assert self._memo is not None
         found: dict[str, Json] = {}
         first, peak = snapshot.machine.first_core, self._columns.core_peak
-        for node in nodes:
-            cores = slice(first[node], first[node + 1])
+        where, at = cores_of(first, np.array(nodes, np.int32))
+        unmeasured = np.isnan(peak[where]) & (snapshot.core_owner[where] >= 0)
+        for k in np.unique(at[unmeasured]).tolist():
+            cores = slice(first[nodes[k]], first[nodes[k] + 1])
             owner = snapshot.core_owner[cores]
             for row in set(owner[(owner >= 0) & np.isnan(peak[cores])].tolist()):
                 if not math.isnan(self._memo.peak[row]):
