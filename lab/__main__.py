@@ -304,7 +304,7 @@ def main(
 ) -> None:
     """Run each MIX (a TOML file, or one by name) on a real Slurm on this machine.
 
-    By name there are half-light, shared-node, shared-varied, all-compute, arrays, testbed and testbed-long.
+    By name there are half-light, shared-node, shared-varied, all-compute, gangs, arrays, testbed and testbed-long.
 
     Under Slurm alone, with static lending and with asad, or (where jobs state what they are worth) in Slurm's own order
     and with admission; and print what came of each. half-light and arrays by default. Needs root.

@@ -83,6 +83,19 @@ def test_half_of_half_light_is_light_and_all_four_kinds_are_in_it() -> None:
     assert read_mix(Path("all-compute")).light_part == 0
 
 
+def test_gangs_are_light_and_heavy_among_jobs_of_one_node() -> None:
+    mix = read_mix(Path("gangs"))
+    gangs = [job for job in mix.jobs if job.nodes == mix.shape.nodes == 2]
+    assert (
+        {job.busy < 0.5 for job in gangs}
+        == {job.busy < 0.5 for job in mix.jobs if job.nodes == 1}
+        == {True, False}
+    )
+    assert 0.4 < sum(job.alone_s * job.nodes for job in gangs) / mix.core_s < 0.6
+    assert 0.4 < mix.light_part < 0.6
+    assert 120 < mix.core_s / 2 < 300, "some minutes on two cores"
+
+
 def test_a_scaled_mix_keeps_what_it_is_made_of() -> None:
     mix = read_mix(Path("half-light"))
     half = mix.scaled(0.5)
@@ -128,7 +141,7 @@ def test_a_mix_that_is_wrong_is_refused_with_its_place(tmp_path: Path, text: str
 
 
 def test_a_mix_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(LabError, match="all-compute, arrays, half-light"):
+    with pytest.raises(LabError, match="all-compute, arrays, gangs, half-light"):
         read_mix(Path("nothing-like-it"))
 
 
