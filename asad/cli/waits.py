@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,9 +48,19 @@ MOST_ROWS = 20
     metavar="NAME,…",
     help="Sum waits by partition, account, qos or user, or several of these.",
 )
+@click.option(
+    "--limits",
+    "limit_files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What sacctmgr -P show assoc tree and sacctmgr -P show qos print, in one file or several; then no limit is "
+    "inferred.",
+)
 @click.option("--no-infer", is_flag=True, help="Infer no limits from what was held at one time.")
 @JSON
-def waits(log: str, by: str, no_infer: bool, as_json: bool, **given: Any) -> None:
+def waits(
+    log: str, by: str, limit_files: tuple[Path, ...], no_infer: bool, as_json: bool, **given: Any
+) -> None:
     """Split the waits of LOG, the accounting log of a cluster, by what the log shows of their reasons.
 
     The first of these holds at each moment of a wait: a limit of the job's user, account or QOS; no room, for lack of
@@ -62,6 +73,8 @@ def waits(log: str, by: str, no_infer: bool, as_json: bool, **given: Any) -> Non
       asactl waits log.txt --machine /etc/slurm/slurm.conf
       asactl waits log.txt --by account,user --json
     """
+    from asad.replay.limits.limit_table import limit_table
+    from asad.replay.limits.sacctmgr_output import read_limits
     from asad.replay.waits.why_waited import why_jobs_waited
 
     columns = [name.strip().lower() for name in by.split(",") if name.strip()]
@@ -75,7 +88,10 @@ def waits(log: str, by: str, no_infer: bool, as_json: bool, **given: Any) -> Non
         raise UsageError(f"{recorded.path}: some of its jobs have no start; write the log again with Start")
     machine = machine_for(recorded, given["nodes"], given["cores"], given["memory"], given["machine"])
     known = given["memory"] is not None or given["machine"] is not None
-    found = why_jobs_waited(recorded, machine, known and machine.memory_counts, infer=not no_infer)
+    table = limit_table(read_limits(limit_files, given["cluster"]), jobs) if limit_files else None
+    found = why_jobs_waited(
+        recorded, machine, known and machine.memory_counts, infer=not no_infer, limits=table
+    )
     document: dict[str, Json] = {
         "log": {
             "path": recorded.path,

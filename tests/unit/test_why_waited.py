@@ -174,6 +174,18 @@ def test_the_command_says_what_limits_take(tmp_path: Path) -> None:
     assert {row["reason"]: row["share"] for row in answer["reasons"]}["limit"] == pytest.approx(1.0)
 
 
+def test_given_limits_take_the_place_of_inferred_ones(tmp_path: Path) -> None:
+    log, limits = tmp_path / "log", tmp_path / "limits"
+    log.write_text("\n".join((HEADER, *map(line, limited(4)))) + "\n")  # too few occasions to infer any
+    limits.write_text("Name|MaxTRESPU|MaxJobsPU\nnormal|cpu=1|\n")
+    arguments = (str(log), "--nodes", "1", "--cores", "4", "--json")
+    inferred, given = (json.loads(call(*arguments, *more)[1]) for more in ((), ("--limits", str(limits))))
+    assert inferred["limits"] == []
+    assert [row["limit"] for row in given["limits"]] == ["QOS normal: MaxTRESPU cpu=1 of user ben"]
+    assert not given["limits"][0]["inferred"] and given["limits"][0]["jobs"] == 3
+    assert {row["reason"]: row["share"] for row in given["reasons"]}["limit"] == pytest.approx(1.0)
+
+
 def test_the_command_refuses_what_it_cannot_sum_by(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("\n".join((HEADER, *map(line, limited(2)))) + "\n")

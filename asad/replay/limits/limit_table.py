@@ -88,9 +88,13 @@ class LimitTable:
         for columns in (slice(0, 1), slice(1, None)):
             for place, at in zip(*np.nonzero(above[:, columns]), strict=True):
                 at += columns.start
-                ceiling = float(self.class_ceiling[code, place, at])
-                return _text(self.groups[groups[place]], self.resources[at], ceiling)
+                return self.limit_text(int(code), int(place), int(at))
         return ""
+
+    def limit_text(self, code: int, place: int, resource: int) -> str:
+        """The limit of a class of jobs in one of its groups, on a resource, in an operator's terms."""
+        group = self.groups[self.class_groups[code, place]]
+        return _text(group, self.resources[resource], float(self.class_ceiling[code, place, resource]))
 
     def to_json(self) -> dict[str, Json]:
         """What a reader has to know of it."""

@@ -23,8 +23,8 @@ NAMES = ("limit", "cores", "nodes", "memory", "gres", "order", "unexplained")
 LIMIT, CORES, NODES, MEMORY, GRES, ORDER, UNEXPLAINED = range(7)
 ROOM = -1
 """There is room."""
-RESOURCES = ("cores", "jobs", "gres")
-"""What a group is counted by."""
+SLACK = 1 + 1e-9
+"""Sums of memory that was recorded rounded are compared with it."""
 LEAST_S = 120.0
 """At a ceiling for less than this, a group is there by chance of the scheduler's passes."""
 
@@ -64,17 +64,22 @@ class Rows(NamedTuple):
     """Its parts, from `at[row]` to `at[row + 1]`: node and cores."""
     shape: Ints
     """(J,) Jobs of one shape want the same of the same partition."""
-    group: Ints
-    """(J, M) the groups that each counts in, -1 for none."""
 
 
 class Ceilings(NamedTuple):
-    """What a group may hold; G groups."""
+    """What groups of jobs may hold together: G groups, R resources, C classes of jobs that count in the same groups, of
+    which each has at most K (as `asad.replay.limits.LimitTable` has them)."""
 
+    need: Floats
+    """(J, R) what each job adds."""
+    class_of: Ints
+    """(J,)"""
+    groups: Ints
+    """(C, K) -1 for none."""
     most: Floats
-    """(G, 3) of each of `RESOURCES`."""
+    """(C, K, R) inf where there is no ceiling."""
     binds: NDArray[np.bool_]
-    """(G, 3) Is it a limit?"""
+    """(C, K, R) Is it a limit? Else it is looked at whether it might be one."""
 
 
 class Found(NamedTuple):
@@ -83,12 +88,12 @@ class Found(NamedTuple):
     part_s: Floats
     """(J, len(NAMES)) seconds of each job's wait by reason."""
     occasions: NDArray[np.int64]
-    """(G, 3) how often a group was at its ceiling for `LEAST_S` while a job of it waited that had room, and nobody
+    """(G, R) how often a group was at its ceiling for `LEAST_S` while a job of it waited that had room, and nobody
     in that partition waited for room; once from one end of its jobs to the next."""
     held: Floats
-    """(G, 3) the most that each held at one time."""
+    """(G, R) the most that each held at one time."""
     limited_by: NDArray[np.int64]
-    """(J,) the group whose limit a job waited for last, times 3, and the resource; -1 for none."""
+    """(J,) the place of the group whose limit a job waited for last, times R, and the resource; -1 for none."""
 
 
 class _State(NamedTuple):
@@ -110,7 +115,7 @@ class _State(NamedTuple):
 @compiled
 def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
     """Go through the log once."""
-    jobs, groups = len(rows.queued), len(ceilings.most)
+    jobs, groups, resources = len(rows.queued), 1 + ceilings.groups.max(), ceilings.need.shape[1]
     shapes = 1 + rows.shape.max() if jobs else 0
     partitions_of, partition_of = _partitions(nodes)
     s = _State(
@@ -120,20 +125,20 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
         np.zeros(len(nodes.reach_at) - 1, np.int64),
         np.full(shapes, ROOM, np.int64),
         np.full(shapes, -1, np.int64),
-        np.zeros((groups, len(RESOURCES))),
+        np.zeros((groups, resources)),
         partitions_of,
         partition_of,
     )
     found = Found(
         np.zeros((jobs, len(NAMES))),
-        np.zeros((groups, len(RESOURCES)), np.int64),
-        np.zeros((groups, len(RESOURCES))),
+        np.zeros((groups, resources), np.int64),
+        np.zeros((groups, resources)),
         np.full(jobs, -1, np.int64),
     )
-    since = np.full((groups, len(RESOURCES)), np.nan)
-    seen = np.zeros((groups, len(RESOURCES)), np.bool_)
-    listed = np.zeros((groups, len(RESOURCES)), np.bool_)
-    active = np.zeros((groups * len(RESOURCES), 2), np.int64)
+    since = np.full((groups, resources), np.nan)
+    seen = np.zeros((groups, resources), np.bool_)
+    listed = np.zeros((groups, resources), np.bool_)
+    active = np.zeros((groups * resources, 2), np.int64)
     here = 0
     waits, where, waiting = np.zeros(jobs, np.int64), np.full(jobs, -1, np.int64), 0
     in_partition = np.zeros(len(nodes.reach_at) - 1, np.int64)
@@ -145,12 +150,13 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
     for place in range(len(order)):
         event = order[place]
         if event < total:
-            _hold(s, rows, event, -1)
+            _hold(s, rows, ceilings, event, -1)
             if event < jobs:  # what follows is another occasion
-                for k in range(rows.group.shape[1]):
-                    if rows.group[event, k] >= 0:
-                        for r in range(len(RESOURCES)):
-                            _close(found, since, rows.group[event, k], r, when[event])
+                for k in range(ceilings.groups.shape[1]):
+                    group = ceilings.groups[ceilings.class_of[event], k]
+                    if group >= 0:
+                        for r in range(resources):
+                            _close(found, since, group, r, when[event])
         elif event < total + jobs:
             job = event - total
             if rows.start[job] > rows.queued[job]:
@@ -164,13 +170,13 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
                 waits[where[row]], where[waits[waiting]] = waits[waiting], where[row]
                 where[row] = -1
                 in_partition[rows.partition[row]] -= 1
-            _hold(s, rows, row, 1)
+            _hold(s, rows, ceilings, row, 1)
             if row < jobs:
-                for k in range(rows.group.shape[1]):
-                    if rows.group[row, k] >= 0:
-                        for r in range(len(RESOURCES)):
-                            most = found.held[rows.group[row, k], r]
-                            found.held[rows.group[row, k], r] = max(most, s.held[rows.group[row, k], r])
+                for k in range(ceilings.groups.shape[1]):
+                    group = ceilings.groups[ceilings.class_of[row], k]
+                    if group >= 0:
+                        for r in range(resources):
+                            found.held[group, r] = max(found.held[group, r], s.held[group, r])
         now = when[event]
         until = when[order[place + 1]] if place + 1 < len(order) else now
         if until <= now:
@@ -186,20 +192,19 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
             reason = lacks
             if lacks == ROOM:
                 reason = ORDER if in_partition[rows.partition[job]] > 1 else UNEXPLAINED
-            for k in range(rows.group.shape[1]):
-                group = rows.group[job, k]
+            code = ceilings.class_of[job]
+            for k in range(ceilings.groups.shape[1]):
+                group = ceilings.groups[code, k]
                 if group < 0:
                     continue
-                for r in range(len(RESOURCES)):
-                    if (
-                        s.held[group, r] + _wants(rows, job, r) <= ceilings.most[group, r]
-                        or _wants(rows, job, r) <= 0
-                    ):
+                for r in range(resources):
+                    need = ceilings.need[job, r]
+                    if need <= 0 or s.held[group, r] + need <= ceilings.most[code, k, r] * SLACK:
                         continue
-                    if ceilings.binds[group, r]:
+                    if ceilings.binds[code, k, r]:
                         reason = LIMIT
-                        found.limited_by[job] = group * len(RESOURCES) + r
-                    if lacks == ROOM and no_room[rows.partition[job]] == 0:
+                        found.limited_by[job] = k * resources + r
+                    elif lacks == ROOM and no_room[rows.partition[job]] == 0:
                         seen[group, r] = True
                         if np.isnan(since[group, r]):
                             since[group, r] = now
@@ -229,15 +234,7 @@ def _close(found: Found, since: Floats, group: int, resource: int, now: float) -
 
 
 @borrowing
-def _wants(rows: Rows, row: int, resource: int) -> float:
-    """What a job adds to what its groups hold."""
-    if resource == 0:
-        return float(rows.cores[row])
-    return 1.0 if resource == 1 else rows.amount[row]
-
-
-@borrowing
-def _hold(s: _State, rows: Rows, row: int, sign: int) -> None:
+def _hold(s: _State, rows: Rows, ceilings: Ceilings, row: int, sign: int) -> None:
     """A run begins to hold its nodes (1), or ends to (-1)."""
     width = rows.at[row + 1] - rows.at[row]
     for i in range(rows.at[row], rows.at[row + 1]):
@@ -249,10 +246,11 @@ def _hold(s: _State, rows: Rows, row: int, sign: int) -> None:
         for k in range(s.partitions_of[node], s.partitions_of[node + 1]):
             s.version[s.partition_of[k]] += 1
     if row < len(rows.queued):
-        for k in range(rows.group.shape[1]):
-            if rows.group[row, k] >= 0:
-                for r in range(len(RESOURCES)):
-                    s.held[rows.group[row, k], r] += sign * _wants(rows, row, r)
+        for k in range(ceilings.groups.shape[1]):
+            group = ceilings.groups[ceilings.class_of[row], k]
+            if group >= 0:
+                for r in range(ceilings.need.shape[1]):
+                    s.held[group, r] += sign * ceilings.need[row, r]
 
 
 @borrowing

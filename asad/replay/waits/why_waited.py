@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, JobLog, Json, Machine, name_of
 from asad.replay.cpu_demand import DemandProfile, assign
+from asad.replay.limits.limit_table import LimitTable
 from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import RecordedStarts, recorded_starts
 from asad.replay.replay_settings import Settings
-from asad.replay.waits.wait_sweep import LIMIT, NAMES, RESOURCES, Ceilings, Found, Nodes, Rows, sweep
+from asad.replay.waits.wait_sweep import LIMIT, NAMES, Ceilings, Found, Nodes, Rows, sweep
 from asad.replay.workload import build_workload
 
 OCCASIONS = 5
 GROUPS = ("user", "account", "qos")
 """Columns of a log by which limits are inferred, each within a partition."""
-UNITS = {"cores": "cores", "jobs": "jobs", "gres": "gres"}
+RESOURCES = ("cores", "jobs", "gres")
+"""What those are counted by; gres are those of the kind that a job holds most of."""
 
 
 class Limit(NamedTuple):
@@ -93,7 +95,12 @@ class WhyWaited:
 
 
 def why_jobs_waited(
-    recorded: Recorded, machine: Machine, use_memory: bool, *, infer: bool = True
+    recorded: Recorded,
+    machine: Machine,
+    use_memory: bool,
+    *,
+    infer: bool = True,
+    limits: LimitTable | None = None,
 ) -> WhyWaited:
     """Split the waits of a log with starts. Raises MachineError for a job that does not fit on the machine."""
     settings = Settings(baseline="recorded", use_memory=use_memory, vary_demand=False)
@@ -103,38 +110,53 @@ def why_jobs_waited(
         recorded, machine, settings, assign(jobs, codes, names, DemandProfile(), 0), notes
     )
     starts = recorded_starts(recorded, machine, workload)
-    return split_waits(jobs, starts, workload.memory_bytes_per_core, infer=infer)
+    return split_waits(jobs, starts, workload.memory_bytes_per_core, infer=infer, limits=limits)
 
 
-def split_waits(jobs: JobLog, starts: RecordedStarts, memory: Floats, *, infer: bool = True) -> WhyWaited:
+def split_waits(
+    jobs: JobLog,
+    starts: RecordedStarts,
+    memory: Floats,
+    *,
+    infer: bool = True,
+    limits: LimitTable | None = None,
+) -> WhyWaited:
     """The same for jobs of which it is known when and where they ran; `memory` (J,) in bytes a core, 0 where it does
-    not count."""
-    nodes, rows, group_names = _tables(jobs, memory, starts)
-    none = Ceilings(
-        np.full((len(group_names), len(RESOURCES)), np.inf),
-        np.zeros((len(group_names), len(RESOURCES)), np.bool_),
-    )
-    found = sweep(nodes, rows, none)
-    if infer:
-        # what was held at one time is known by now; who was kept at that, the second time around
-        ceilings = none._replace(most=found.held)
-        binds = sweep(nodes, rows, ceilings).occasions >= OCCASIONS
-        if binds.any():
-            found = sweep(nodes, rows, ceilings._replace(binds=binds))
-    not_eligible_s = jobs.queued_s - jobs.submit_s
-    return WhyWaited(found.part_s, not_eligible_s, _limits(found, rows, group_names), starts.notes)
+    not count. With `limits` none are inferred."""
+    nodes, rows = _tables(jobs, memory, starts)
+    if limits is not None:
+        ceilings = Ceilings(
+            limits.need,
+            limits.class_of,
+            limits.class_groups,
+            limits.class_ceiling,
+            np.isfinite(limits.class_ceiling),
+        )
+        found = sweep(nodes, rows, ceilings)
+        waited = _given_limits(found, limits)
+    else:
+        ceilings, names = _inferable(jobs, rows)
+        found = sweep(nodes, rows, ceilings)
+        if infer:
+            # what was held at one time is known by now; who was kept at that, the second time around
+            most = found.held[ceilings.groups]
+            most[ceilings.groups < 0] = np.inf
+            ceilings = ceilings._replace(most=most)
+            binds = (sweep(nodes, rows, ceilings).occasions >= OCCASIONS)[ceilings.groups]
+            binds[ceilings.groups < 0] = False
+            if binds.any():
+                found = sweep(nodes, rows, ceilings._replace(binds=binds))
+        waited = _inferred_limits(found, ceilings, names)
+    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, starts.notes)
 
 
-def _tables(
-    jobs: JobLog, memory: Floats, starts: RecordedStarts
-) -> tuple[Nodes, Rows, list[tuple[str, str, str]]]:
-    """What the sweep reads, and of each group its column, name and partition."""
+def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
+    """What the sweep reads."""
     machine = starts.machine
     slots, earlier, count = starts.slots, starts.earlier, len(jobs)
     partition = (jobs.partition + 1).astype(np.int32)
     kind, amount, kinds = _gres(jobs)
     more = np.full(len(earlier), -1, np.int32)
-    group, names = _groups(jobs)
     all_rows = np.repeat(partition[:count], np.diff(slots.at)[:count])
     pairs = np.unique(all_rows.astype(np.int64) * len(machine.cores) + slots.node[: slots.at[count]])
     wanted = np.column_stack((partition, jobs.cores, jobs.nodes, memory, kind, amount))
@@ -153,7 +175,6 @@ def _tables(
         node=slots.node,
         part=slots.cores,
         shape=shape,
-        group=group,
     )
     nodes = Nodes(
         machine.cores.astype(np.int64),
@@ -163,7 +184,7 @@ def _tables(
         (pairs % len(machine.cores)).astype(np.int32),
     )
     nodes.gres[:] = _most_gres(rows, len(machine.cores), kinds)
-    return nodes, rows, names
+    return nodes, rows
 
 
 def _gres(jobs: JobLog) -> tuple[Ints, Floats, int]:
@@ -224,21 +245,47 @@ def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
     return group, names
 
 
-def _limits(found: Found, rows: Rows, names: list[tuple[str, str, str]]) -> tuple[Limit, ...]:
-    """The limits that jobs waited for."""
+def _inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
+    """The groups that may have a limit, without any ceiling; and of each its column, name and partition."""
+    group, names = _groups(jobs)
+    groups, class_of = np.unique(group, axis=0, return_inverse=True)
+    count = len(jobs)
+    need = np.column_stack((rows.cores[:count].astype(float), np.ones(count), rows.amount[:count]))
+    shape = (*groups.shape, len(RESOURCES))
+    return Ceilings(
+        need,
+        class_of.reshape(-1).astype(np.int32),
+        groups.astype(np.int32),
+        np.full(shape, np.inf),
+        np.zeros(shape, np.bool_),
+    ), names
+
+
+def _inferred_limits(
+    found: Found, ceilings: Ceilings, names: list[tuple[str, str, str]]
+) -> tuple[Limit, ...]:
+    """The inferred limits that jobs waited for."""
     by = found.limited_by
+    place, resource = np.divmod(by, len(RESOURCES))
+    group = ceilings.groups[ceilings.class_of, np.maximum(place, 0)]
     limits = []
-    for one in np.unique(by[by >= 0]).tolist():
-        (column, name, partition), resource = names[one // len(RESOURCES)], RESOURCES[one % len(RESOURCES)]
-        most = found.held[one // len(RESOURCES), one % len(RESOURCES)]
+    for one, of in np.unique(np.column_stack((group, resource))[by >= 0], axis=0).tolist():
+        column, name, partition = names[one]
         where = "" if partition == "-" else f" in partition {partition}"
-        waited = by == one
-        limits.append(
-            Limit(
-                f"{column} {name}{where}: never more than {most:g} {resource} at one time",
-                True,
-                int(waited.sum()),
-                float(found.part_s[waited, LIMIT].sum()),
-            )
-        )
+        waited = (by >= 0) & (group == one) & (resource == of)
+        text = f"{column} {name}{where}: never more than {found.held[one, of]:g} {RESOURCES[of]} at one time"
+        limits.append(Limit(text, True, int(waited.sum()), float(found.part_s[waited, LIMIT].sum())))
     return tuple(sorted(limits, key=lambda limit: -limit.wait_s))
+
+
+def _given_limits(found: Found, table: LimitTable) -> tuple[Limit, ...]:
+    """The given limits that jobs waited for."""
+    by, resources = found.limited_by, len(table.resources)
+    limits: dict[str, tuple[int, float]] = {}
+    for code, one in np.unique(np.column_stack((table.class_of, by))[by >= 0], axis=0).tolist():
+        waited = (table.class_of == code) & (by == one)
+        text = table.limit_text(code, *divmod(one, resources))
+        jobs, wait_s = limits.get(text, (0, 0.0))
+        limits[text] = jobs + int(waited.sum()), wait_s + float(found.part_s[waited, LIMIT].sum())
+    found_limits = (Limit(text, False, jobs, wait_s) for text, (jobs, wait_s) in limits.items())
+    return tuple(sorted(found_limits, key=lambda limit: -limit.wait_s))
