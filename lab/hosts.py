@@ -206,10 +206,15 @@ class Result:
     def cpu_use(self) -> float:
         return statistics.fmean(pair.cpu_use for pair in self.pairs)
 
+    @property
+    def alone_ms(self) -> float:
+        return statistics.median(pair.before_ms for pair in self.pairs)
+
     def to_json(self) -> dict[str, Any]:
         return {
             **self.case._asdict(),
             "cpu_use": self.cpu_use,
+            "alone_ms": self.alone_ms,
             "stretch": self.stretch._asdict(),
             "alone_again": self.again._asdict(),
             "guests": self.guests,
@@ -248,6 +253,7 @@ def table(results: Sequence[Result]) -> Table:
     made = Table(box=box.SIMPLE_HEAD)
     for column in (
         "host",
+        "round alone",
         "CPU use",
         "round, beside guests / alone",
         "alone again / alone",
@@ -258,6 +264,7 @@ def table(results: Sequence[Result]) -> Table:
     for result in results:
         made.add_row(
             result.case.name,
+            f"{result.alone_ms:.2f} ms",
             f"{result.cpu_use:.0%}",
             result.stretch.text,
             result.again.text,

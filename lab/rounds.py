@@ -12,7 +12,8 @@ loader      works and sleeps, without anybody to meet: 200 rounds of 5 ms a seco
 arithmetic  integer arithmetic without an end
 copies      copies of 32 MiB without an end
 
-A round is a fixed amount of work and a sleep of fixed length, so that whatever delays it makes it longer. Every quarter
+A round is a fixed amount of work and a sleep of fixed length (less what a sleep takes too long here, by a trial at the
+start), so that whatever delays it makes it longer. Every quarter
 of a second a line `time done cpu` is written: seconds since the epoch, rounds (of a guest: core-seconds of work, by
 `--rate`, the work in a second that `calibrate` measured), and CPU seconds. They run until they are cancelled. Standard
 library only: jobs of any user run it with the system's Python.
@@ -36,6 +37,8 @@ LOOPS = 5_000
 """Loops of arithmetic between two looks at the clock: about a quarter of a millisecond."""
 CALIBRATION_S = 0.7
 CALIBRATIONS = 3
+SLEEPS = 200
+SHORTEST_S = 1e-6
 MEET_S = 60.0
 """How long one rank waits for the other to come."""
 
@@ -124,9 +127,21 @@ def partner(path: str, rank: int, busily: bool) -> Callable[[], None]:
     return meet
 
 
+def oversleep_s(sleep_s: float) -> float:
+    """How much longer such a sleep takes than it was asked to."""
+    took = []
+    for _ in range(SLEEPS):
+        begin_s = time.perf_counter()
+        time.sleep(sleep_s)
+        took.append(time.perf_counter() - begin_s)
+    return statistics.median(took) - sleep_s
+
+
 def rounds(round_s: float, duty: float, rate: float, meet: Callable[[], None], shows: bool) -> None:
     """Work, sleep and meet, without an end."""
     loops, sleep_s = round(round_s * duty * rate), round_s * (1 - duty)
+    if sleep_s > 0:  # once, so that it is the same in all rounds
+        sleep_s = max(SHORTEST_S, sleep_s - oversleep_s(sleep_s))
     every, done = max(1, round(SHOWN_S / round_s)), 0
     while True:
         arithmetic(loops)
