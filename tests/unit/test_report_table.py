@@ -12,6 +12,7 @@ from rich.console import Console
 from asad.replay.results import ReplayResult
 from asad.report import units
 from asad.report.table import print_first_screen, render_table
+from asad.report.terminal import terminal_console
 
 
 def printed(
@@ -77,6 +78,20 @@ def test_no_column_and_no_word_is_cut_at_any_width(show: Callable[[ReplayResult,
         assert text.split() == wide or width < 96, width
         assert [word for word in text.split() if word[0] != "─"] == [word for word in wide if word[0] != "─"]
         assert "…" not in text
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80", "120", "200"])
+def test_columns_of_the_environment_cut_nothing(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = as_recorded()
+    shown = []
+    for width in ("200", columns):
+        monkeypatch.setenv("COLUMNS", width)
+        print_first_screen(result, terminal_console())
+        render_table(result, terminal_console())
+        shown.append([word for word in capsys.readouterr().out.split() if word[0] not in "─-"])
+    assert shown[0] == shown[1]
 
 
 def test_the_first_screen_fits_any_terminal() -> None:
