@@ -7,7 +7,6 @@ TEST_ARGS ?=
 
 BIN := $(VENV)/bin
 SAMPLES := profiles/samples
-POLICIES := slurm,fcfs,conservative,static,asax-paper,measured,asax,pool-oracle
 
 # of `make lab`: mixes of lab/mixes by name or any files, measured runs, and a factor on all times
 MIX ?= half-light arrays
@@ -44,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
 help:
-	@echo 'make demo             replay two sample logs under all policies; writes demo/report.html, demo/generated.html'
+	@echo 'make demo             replay two sample logs; writes demo/report.html, demo/generated.html'
 	@echo 'make check            what a change needs first: lint, and the quick unit and property tests (2 minutes)'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-slurm       the tests on a real Slurm; RELEASE=trixie or sid: on the one of that Debian (as root)'
@@ -67,9 +66,9 @@ help:
 # what `make lab` recorded of a real Slurm, then what generate.py made up
 demo: $(VENV)/.installed-run
 	@mkdir -p demo
-	$(BIN)/asactl replay $(SAMPLES)/lab-cluster.sacct --nodes 2 --cores 1 --memory 4G --poll 2s --policy $(POLICIES) \
+	$(BIN)/asactl replay $(SAMPLES)/lab-cluster.sacct --nodes 2 --cores 1 --memory 4G --poll 2s \
 		--store demo/asad.db --report demo/report.html
-	$(BIN)/asactl replay $(SAMPLES)/generated-cluster.sacct.gz --nodes 16 --cores 32 --memory 128G --policy $(POLICIES) \
+	$(BIN)/asactl replay $(SAMPLES)/generated-cluster.sacct.gz --nodes 16 --cores 32 --memory 128G \
 		--store demo/asad.db --report demo/generated.html
 	@echo "The pages: file://$(CURDIR)/demo/report.html (of a real Slurm, two cores)"
 	@echo "           file://$(CURDIR)/demo/generated.html (made up, 512 cores)"

@@ -431,6 +431,31 @@ class Whatif(TypedDict):
     figures: list[Plain]
 
 
+class ReplayBaseline(TypedDict):
+    """What policies are compared with."""
+
+    kind: Literal["recorded", "simulated"]
+    why: str
+    recorded: Plain
+    why_waited: Plain | None
+    chosen: int
+    policy: str | None
+    held: Plain | None
+    simulated: Plain | None
+
+
+class ReplayGroup(TypedDict):
+    """Jobs that share a property."""
+
+    by: Literal["partition", "account", "qos", "gres"]
+    name: str
+    jobs: int
+    recorded_wait_mean_s: float | None
+    policy: str | None
+    response_change: float | None
+    guests: int | None
+
+
 class Replay(TypedDict):
     """`asactl replay`"""
 
@@ -438,6 +463,9 @@ class Replay(TypedDict):
     machine: Plain
     settings: Plain
     policies: Plain
+    baseline: ReplayBaseline
+    repeats: Plain
+    groups: list[ReplayGroup]
 
 
 class Evaluation(TypedDict):

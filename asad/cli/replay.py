@@ -47,7 +47,7 @@ def _of(stage: str) -> str:
     help=f"Policies: slurm (left alone), fcfs, conservative, fluid; {_of('share')} lend; {_of('place')} place and "
     f"lend; {_of('admit')} admit (sow and sow-paper plan statements of work); {_of('defer')} decide when "
     "deferrable jobs start; configured is what --config names. slurm is always run, as the baseline. [default: "
-    "slurm,static,measured,asax,pool-oracle; with --utility, --deferrable or --statements instead slurm and oasis, "
+    "slurm,measured,asax; with --utility, --deferrable or --statements instead slurm and oasis, "
     "rollout-defer or sow]",
 )
 @click.option(
@@ -107,11 +107,10 @@ def _of(stage: str) -> str:
 @click.option(
     "--repeat",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
     metavar="K",
-    help="Repeat with so many seeds in a row; the figures are their means, the JSON has "
-    "deviations, and what is drawn and listed is the first seed's.",
+    help="Repeat with so many seeds in a row; the figures are their means, the JSON has deviations, and what is drawn, "
+    "listed and stored is the first seed's [default: five where something is lent, three above 15 000 jobs, else one; "
+    "of asactl whatif one].",
 )
 @click.option(
     "--store",
@@ -124,6 +123,7 @@ def _of(stage: str) -> str:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write an HTML page with all figures; an existing file is replaced.",
 )
+@click.option("--full", is_flag=True, help="Print all tables as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option(
     "--poll",
@@ -244,11 +244,11 @@ def _of(stage: str) -> str:
     is_flag=True,
     help="No progress bar; there is none either where standard error is no terminal.",
 )
-def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
+def replay(log: str, report: Path | None, full: bool, as_json: bool, **given: Any) -> None:
     """Replay LOG, the accounting log of a cluster, and say what lending idle shares would have changed.
 
-    LOG is SWF, sacct -P text, sacct --json or CSV, plain or gzipped; - reads standard input. The recorded jobs run on a
-    simulated Slurm (EASY backfill), once left alone and once for every policy with asad beside it.
+    LOG is SWF, sacct -P text, sacct --json or CSV, plain or gzipped; - reads standard input. Its jobs start when and
+    where they did, or on a simulated Slurm (--baseline), once left alone and once for every policy with asad beside.
 
     \b
     Examples:
@@ -277,10 +277,14 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
         click.echo(json.dumps(answer, indent=1, allow_nan=False))
         return
 
-    from asad.report.table import render_table
+    from asad.report.table import print_first_screen, render_table
     from asad.report.terminal import terminal_console
 
-    render_table(result, terminal_console(highlight=True))
+    console = terminal_console(highlight=True)
+    print_first_screen(result, console)
+    if full:
+        console.print()
+        render_table(result, console)
     if report is not None:
         click.echo(f"\nThe page with all figures: {report}")
 
@@ -299,7 +303,7 @@ def replayed(
     limits: tuple[Path, ...] = (),
     demand: str | None,
     seed: int,
-    repeat: int,
+    repeat: int | None,
     store: str | None = None,
     poll: str | None = None,
     overrun: str,
@@ -329,7 +333,7 @@ def replayed(
     Raises UsageError, LogError, MachineError, ConfigError for what they name, StoreError.
     """
     from asad.config import Config, load
-    from asad.replay.baseline import resolved
+    from asad.replay.baseline import resolved, usual_repeat
     from asad.replay.cpu_demand import DemandProfile, read_demand
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
     from asad.replay.replay_settings import Settings
@@ -350,7 +354,7 @@ def replayed(
         baseline=baseline,
         compare=compare,
         seed=seed,
-        repeat=repeat,
+        repeat=repeat or 1,
         poll_s=seconds(poll, "--poll") if poll is not None else config.daemon.interval_s,
         config=config,
         overrun=overrun,
@@ -379,6 +383,8 @@ def replayed(
     described = machine_for(recorded, nodes, cores, memory, machine)
     settings = dataclasses.replace(settings, use_memory=settings.use_memory and described.memory_counts)
     settings, why = resolved(settings, recorded)
+    if repeat is None and compare:
+        settings = dataclasses.replace(settings, repeat=usual_repeat(settings, len(recorded.jobs)))
     facts: dict[str, Json] = {"why_simulated": why}
     sha256 = _sha256(recorded.jobs)
     facts["sha256"] = sha256
@@ -544,6 +550,8 @@ def _progress(show: bool) -> Iterator[Progress | None]:
 
 def to_json(result: ReplayResult) -> dict[str, Json]:
     """The document of `--json`; the same log, configuration and seed give the same, but for `wall_s`."""
+    from asad.report.job_groups import job_groups
+
     return {
         "log": result.log,
         "machine": result.machine,
@@ -551,6 +559,7 @@ def to_json(result: ReplayResult) -> dict[str, Json]:
         "policies": {name: policy.to_json() for name, policy in result.policies.items()},
         "baseline": result.baseline,
         "repeats": result.repeats,
+        "groups": [group._asdict() for group in job_groups(result)],
         "demand_sources": dict(result.demand_sources),
         "demand_verdicts": [
             {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WARM_UP_JOBS = 200
 """So many jobs of a log are replayed before all else, so that workers find on disk what has to be compiled."""
 MOST_SEEDS = 100_000
-OWN = ("log", "seed", "repeat", "store", "report", "as_json", "quiet", "vary_demand")
+OWN = ("log", "seed", "repeat", "store", "report", "full", "as_json", "quiet", "vary_demand")
 """Options of a replay that the sweep itself decides."""
 OPTIONS = {
     option.opts[0].removeprefix("--"): option

@@ -33,7 +33,7 @@ NOT_ASKED = {
         "poll",
         "no_lending",
     ),
-    *("log", "as_json"),
+    *("log", "as_json", "full"),
 }
 """Options of a replay that the configurations decide, or that are of one replay alone."""
 NAMES = ("A", "B")

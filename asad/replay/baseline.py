@@ -17,6 +17,9 @@ from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import lacks
 from asad.replay.replay_settings import Settings
 
+FIVE_SEEDS_JOBS = 15_000
+"""Up to so many jobs, of which a policy is replayed in at most ten seconds, a replay has five seeds; else three."""
+
 
 def resolved(settings: Settings, recorded: Recorded) -> tuple[Settings, str]:
     """The settings with one of the two baselines, and why `auto` became the simulated one, or the empty string.
@@ -62,6 +65,22 @@ def lender(settings: Settings) -> str:
     if "asax" in settings.policies:
         return "asax"
     return next((name for name in settings.policies if settings.of(lends, name)), "")
+
+
+def usual_repeat(settings: Settings, jobs: int) -> int:
+    """With how many seeds so many jobs are replayed where nobody says so: one where the seed draws nothing that counts.
+
+    By the number of jobs and not by the time that a replay takes, so that all machines come to the same.
+    """
+    if (
+        not settings.lending
+        or not settings.any_of(lends)
+        or settings.values
+        or settings.defers
+        or settings.states
+    ):
+        return 1
+    return 5 if jobs <= FIVE_SEEDS_JOBS else 3
 
 
 def recorded_figures(jobs: JobLog) -> dict[str, Json]:

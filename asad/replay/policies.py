@@ -19,7 +19,7 @@ FLUID = "fluid"
 CONFIGURED = "configured"
 """The very policies that the configuration names, all stages together."""
 
-DEFAULT_POLICIES = ("slurm", "static", "measured", "asax", "pool-oracle")
+DEFAULT_POLICIES = ("slurm", "measured", "asax")
 
 BEST = {"utilities": "oasis", "deferrable": "rollout-defer", "statements": "sow"}
 """What a replay is given about its jobs → the policy that is best for such jobs; the evaluations say why."""

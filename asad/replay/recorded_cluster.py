@@ -236,6 +236,7 @@ class RecordedCluster:
         twin: bool = True,
         widened: bool = True,
         use_sd: float = 0.0,
+        seed: int = 0,
         every: bool = False,
         slots: engine.Slots | None = None,
         closed: NDArray[np.bool_] | None = None,
@@ -246,20 +247,19 @@ class RecordedCluster:
         With the scheduler `recorded`, `slots` are when and where jobs start; rows of `workload` from `slots.logged` on
         are no jobs of the log, and hold cores alone. Nodes that are `closed` lend nothing.
 
-        `lending` off leaves placement untracked, which is faster and decides nothing else. `admission` off leaves
-        arrays and hints unseen, and refuses to admit, defer and throttle, which saves 100 bytes a job. With
-        `gather_arrays` the queue shows one waiting task an array, as Slurm's does, and starts are estimated whether or
-        not anybody could be lent to. `depth` is how many
+        `lending` off leaves placement untracked, which decides nothing else. `admission` off leaves arrays and hints
+        unseen, and refuses to admit, defer and throttle. With `gather_arrays` the queue shows one waiting task an
+        array, as Slurm's does, and starts are estimated whether or not anybody could be lent to. `depth` is how many
         waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
-        every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With lending
-        a twin runs beside it, on which nobody lends; it plans as the scheduler does and learns how long a job runs
-        alone when that job has ended here, so it knows nothing that asad could not know. Where a job may have ended
-        there, but has not come so far here, it waits for what happens here: so its starts are those of the cluster
-        left alone. It estimates those that are yet to come no more often than every `twin_interval_s`. Without `twin`
-        there is none, for those who lend nothing and yet want to know who is where. Guests that draw from pools run on
-        all cores of their nodes if they are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores
-        (stationary standard deviation); with `every` each change is shown, also while nobody waits. `limits` of
-        associations and QOS bind guests: who may not start for one is shown so. The scheduler does not know them.
+        every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With
+        lending a twin runs beside it, on which nobody lends; it plans as the scheduler does, and learns how long a
+        job runs alone when that job has ended here. Where a job may have ended there, but has not come so far here,
+        it waits for what happens here: so its starts are those of the cluster left alone. It estimates those that are
+        yet to come no more often than every `twin_interval_s`. Without `twin` there is none, for those who lend
+        nothing and yet want to know who is where. Guests that draw from pools run on all cores of their nodes if they
+        are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores (stationary standard deviation),
+        drawn with `seed`; `every` shows each change, also while nobody waits. `limits` of associations and QOS
+        bind guests: who may not start for one is shown so. The scheduler does not know them.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -281,6 +281,7 @@ class RecordedCluster:
                 mu=_mu(contention),
                 widened=widened,
                 use_sd=use_sd,
+                seed=seed,
                 every=every,
                 admission=admission,
                 array=workload.array,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,14 @@ class Verdict:
     lent_jobs: int
 
 
+class Kind(NamedTuple):
+    """A property of jobs that a log records."""
+
+    code: Ints
+    """(jobs,) Into `names`, -1 where it is not recorded."""
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """Everything that a report or the JSON needs."""
@@ -119,4 +128,9 @@ class ReplayResult:
     where it could have been recorded, `recorded` (what the log says of waiting). On recorded starts, of one `policy`
     also `held` (vacated slots are not lent) and `simulated` (the queue moves up), where that was compared."""
     repeats: dict[str, Json] = field(default_factory=dict)
-    """With several seeds: `seeds`, and for each policy the mean and standard deviation of every figure over them."""
+    """With several seeds: `seeds`, for each policy the mean and standard deviation of every figure over them, and in
+    `response_change` what each seed came to against the cluster left alone."""
+    recorded_wait_s: Floats | None = None
+    """(jobs,) How long each waited by the log, NaN where that has no start; None if that was not kept."""
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    """By what jobs can be grouped, as far as the log has it: `partition`, `account`, `qos`, `gres`."""

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Json, Machine
+from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
-from asad.replay.results import PolicyResult, ReplayResult, Verdict
+from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.waits.why_waited import split_waits
 from asad.replay.workbench import Bench, Progress, prepare
@@ -80,6 +80,8 @@ def replay(
         application_names=names,
         policies=results,
         limited=~np.isnan(bench.workload.limit_s),
+        recorded_wait_s=np.maximum(jobs.start_s - jobs.queued_s, 0.0),
+        kinds=_kinds(jobs),
     )
     result.baseline.update(
         {
@@ -87,6 +89,7 @@ def replay(
             "why": str(log.pop("why_simulated", "")),
             "recorded": recorded_figures(jobs),
             "why_waited": None,
+            "chosen": 0 if bench.starts is None else bench.starts.chosen,
             "policy": None,
             "held": None,
             "simulated": None,
@@ -119,7 +122,7 @@ def repeat(
 ) -> ReplayResult:
     """`replay` with `settings.repeat` seeds in a row: the first result, with mean and deviation over all of them.
 
-    Its figures are then the means; what is drawn and listed is the first seed's. The store keeps every seed's runs.
+    Its figures are then the means; what is drawn, listed and kept in the store is the first seed's.
     """
     results = [
         replay(
@@ -131,7 +134,7 @@ def repeat(
                 vary_demand=settings.vary_demand if k == 0 else False,
                 compare=settings.compare and k == 0,
             ),
-            store=store,
+            store=store if k == 0 else None,
             log_facts=log_facts,
             progress=progress,
         )
@@ -140,6 +143,7 @@ def repeat(
     first = results[0]
     if settings.repeat == 1:
         return first
+    moved: dict[str, Json] = {name: [_response_change(r, name) for r in results] for name in first.policies}
     spread: dict[str, Json] = {}
     for name, policy in first.policies.items():
         means: dict[str, Json] = {}
@@ -152,8 +156,27 @@ def repeat(
             if key != "jobs":
                 policy.metrics[key] = mean
         spread[name] = means
-    first.repeats.update({"seeds": [settings.seed + k for k in range(settings.repeat)], "policies": spread})
+    seeds: list[Json] = [settings.seed + k for k in range(settings.repeat)]
+    first.repeats.update({"seeds": seeds, "policies": spread, "response_change": moved})
     return first
+
+
+def _response_change(result: ReplayResult, name: str) -> float | None:
+    """Mean response of a policy over that of the cluster left alone, minus 1."""
+    own, alone = (result.policies[one].metrics["response_mean_s"] for one in (name, "slurm"))
+    return own / alone - 1.0 if own is not None and alone else None
+
+
+def _kinds(jobs: JobLog) -> dict[str, Kind]:
+    """By what the jobs of a log can be grouped."""
+    found = {"partition": Kind(jobs.partition, jobs.partitions)}
+    if jobs.account is not None:
+        found["account"] = Kind(jobs.account, jobs.accounts)
+    if jobs.qos is not None:
+        found["qos"] = Kind(jobs.qos, jobs.qos_names)
+    if jobs.gres is not None:
+        found["gres"] = Kind((jobs.gres >= 0).astype(np.int32), ("without gres", "with gres"))
+    return {name: kind for name, kind in found.items() if (kind.code >= 0).any()}
 
 
 def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:

@@ -48,11 +48,11 @@ def summarise(
         displaced_unshared_placebo=None if moved is None else moved.unshared,
         managed=managed,
     )
-    metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
     metrics["limits_broken"] = (
         None if bench.limits is None else _limits_broken(bench.limits, start, end, baseline)
     )
     metrics["moved"] = None if bench.starts is None else played.moved
+    metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)

@@ -28,6 +28,7 @@ from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
 from asad.replay.limits.limit_table import LimitTable, limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
+from asad.replay.node_order import drawn_order
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded_cluster import RecordedCluster
@@ -117,6 +118,7 @@ class Bench:
             backfill_interval_s=settings.backfill_interval_s,
             widened=settings.widen,
             use_sd=settings.use_sd,
+            seed=settings.seed,
             every=pooled,
             slots=slots,
             closed=closed,
@@ -192,7 +194,7 @@ def prepare(
     bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
     bench.demand = demand
     if settings.baseline == "recorded":
-        bench.starts = recorded_starts(recorded, machine, workload)
+        bench.starts = drawn_order(recorded_starts(recorded, machine, workload), settings.seed)
         notes += bench.starts.notes
     _limit(bench, notes)
     _value(bench, notes)

@@ -111,6 +111,17 @@ def advice_of(result: ReplayResult, name: str) -> str:
     return _advice(policy.funnel, _changes(result, policy), nobody_to_lend_to(result, policy))
 
 
+def largest(result: ReplayResult, name: str) -> Row | None:
+    """The largest reason that kept CPU from being lent, of those that an operator can change."""
+    policy = result.policies[name]
+    return _largest(rows(policy.funnel, _changes(result, policy)))
+
+
+def _largest(found: Sequence[Row]) -> Row | None:
+    largest = max((row for row in found if row.change), key=lambda row: row.share, default=None)
+    return largest if largest is not None and largest.share > 0 else None
+
+
 def nobody_to_lend_to(result: ReplayResult, policy: PolicyResult) -> str:
     """Why nothing that hosts keep could have been lent, whatever is changed about it: half a sentence, or empty."""
     if policy.guest.any() or not len(result.submit_s):
@@ -130,7 +141,7 @@ def nobody_to_lend_to(result: ReplayResult, policy: PolicyResult) -> str:
     if result.limited is None or result.limited[waited].any():
         return ""
     remedy = (
-        "replay a log with time limits" if _absent(result, "time_limit_s") else "give such jobs time limits"
+        "replay a log with time limits" if "time_limit_s" in absent(result) else "give such jobs time limits"
     )
     who = (
         f"none of the {units.plural(int(waited.sum()), 'job')} that waited"
@@ -152,20 +163,20 @@ def _changes(result: ReplayResult, policy: PolicyResult) -> dict[str, str]:
         **CHANGES,
         "unmeasured": "replay a longer log: what applications use is learned as their jobs end",
     }
-    if _absent(result, "application"):
+    if "application" in absent(result):
         changes["unmeasured"] = "replay a log with the names of jobs, by which applications are known again"
     if metric(policy, "stretched_hosts"):
         del changes["headroom"]
-    if result.settings.get("memory") is False or _absent(result, "memory_bytes"):
+    if result.settings.get("memory") is False or "memory_bytes" in absent(result):
         del changes["no memory"]
     del changes["share groups"]  # an option of plugins, which have no part in a replay
     return changes
 
 
-def _absent(result: ReplayResult, column: str) -> bool:
-    """Whether no job of the log has it."""
-    absent = result.log.get("absent")
-    return isinstance(absent, list) and column in absent
+def absent(result: ReplayResult) -> list[str]:
+    """The columns that no job of the log has."""
+    found = result.log.get("absent")
+    return [str(column) for column in found] if isinstance(found, list) else []
 
 
 def _advice(funnel: Funnel, changes: Mapping[str, str], instead: str, *, live: bool = False) -> str:
@@ -179,8 +190,8 @@ def _advice(funnel: Funnel, changes: Mapping[str, str], instead: str, *, live: b
     text = f"Of the {units.number(total)} core-h that batch {left} idle, {units.percent(lent)} {given}"
     if instead:
         return f"{text}; {instead}."
-    largest = max((row for row in found if row.change), key=lambda row: row.share, default=None)
-    if largest is None or not largest.share > 0:
+    largest = _largest(found)
+    if largest is None:
         return f"{text}; nothing that kept the rest is for an operator to change."
     return (
         f"{text}; the largest reason against it that an operator can change is “{largest.reason}” "

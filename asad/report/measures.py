@@ -236,6 +236,13 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
         (
             Measure("jobs", "Jobs", "count", 0, "Jobs replayed."),
             Measure(
+                "moved",
+                "On other nodes",
+                "count",
+                0,
+                "Jobs that start on other nodes than recorded; none where starts are not those of the log.",
+            ),
+            Measure(
                 "wall_s", "Simulation took", "time", 0, "Time of the simulation, without reading the log."
             ),
         ),

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,13 @@ import numpy as np
 
 from asad.model import Json
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import drawing, figures, funnel, html, units, verdict
+from asad.report import drawing, figures, funnel, html, job_groups, units
 from asad.report.effects import effect_of
+from asad.report.first_screen import parts
 from asad.report.html import write_whole
 from asad.report.measures import (
     BASELINE,
-    MEASURES,
     SCHEDULERS,
-    YARDSTICKS,
     Measure,
     affected,
     difference,
@@ -33,7 +32,6 @@ from asad.report.measures import (
     headline,
     metric,
     ordered_policies,
-    relative,
     row_unit,
 )
 
@@ -47,6 +45,7 @@ COMMAND = 4_000
 SECTIONS = (
     ("verdict", "Verdict"),
     ("policies", "Policies side by side"),
+    ("groups", "Who gains"),
     ("funnel", "What was idle, and where it went"),
     ("figures", "Figures"),
     ("losers", "Who pays"),
@@ -58,9 +57,6 @@ SOURCES = (
     ("profiled", "from a workload profile"),
     ("assumed", "assumed"),
 )
-
-Tile = tuple[str, str, str, int]
-"""Value, label, note, and whether it is better (1), worse (-1) or neither (0)."""
 
 
 def write_page(result: ReplayResult, path: str | os.PathLike[str]) -> None:
@@ -76,7 +72,8 @@ def page(result: ReplayResult) -> str:
     name = headline(result)
     heading = units.plain(Path(str(result.log.get("path", "log"))).name, 80)
     lends = name is not None and name not in SCHEDULERS
-    sections = [one for one in SECTIONS if one[0] != "funnel" or funnel.counted(result)]
+    there = {"funnel": bool(funnel.counted(result)), "groups": bool(result.kinds)}
+    sections = [one for one in SECTIONS if there.get(one[0], True)]
     return html.render(
         "replay.html",
         title=f"{heading}: {effect_of(result.policies[name]).doing} {units.plain(name)}"
@@ -89,7 +86,9 @@ def page(result: ReplayResult) -> str:
         baseline=BASELINE,
         name=name,
         colours=[drawing.look(result, policy)[0] for policy in result.policies],
-        **_verdict(result, name),
+        parts=parts(result),
+        **_rests(result),
+        job_groups=job_groups.tables(result),
         **_policies(result, name),
         funnel=_funnel(result),
         charts=list(_charts(result)),
@@ -102,29 +101,18 @@ def page(result: ReplayResult) -> str:
 
 
 def _facts(result: ReplayResult) -> str:
-    facts = [units.plural(len(result.submit_s), "job")]
-    cores, nodes = result.machine.get("cores"), result.machine.get("nodes")
-    if isinstance(cores, int) and isinstance(nodes, int):
-        facts.append(f"{units.plural(cores, 'core')} on {units.plural(nodes, 'node')}")
-    if len(result.submit_s):
-        last = max(float(np.nanmax(policy.end_s, initial=-np.inf)) for policy in result.policies.values())
-        facts.append(f"{units.duration(last - float(result.submit_s.min()))} of work")
-    facts.append(units.plural(len(result.policies), "policy", "policies"))
-    return " · ".join(facts)
+    """Without figures: those of the first screen are counted."""
+    starts = "recorded starts" if result.baseline.get("kind") == "recorded" else "simulated starts"
+    return " · ".join((starts, *(units.plain(name, 18) for name in ordered_policies(result))))
 
 
-def _verdict(result: ReplayResult, name: str | None) -> dict[str, Any]:
-    lead, *others = verdict.sentences(result)
-    known = next((policy for policy in YARDSTICKS if policy in result.policies), None)
-    moved = None if known is None else relative(result, known, "response_mean_s")
+def _rests(result: ReplayResult) -> dict[str, Any]:
+    """What the figures rest on."""
     notes, left_out = _log_notes(result)
+    origin = units.plain(str(result.machine.get("origin", "")), 500)
+    if origin.startswith("inferred: "):
+        notes.append(f"The machine is inferred from the log: {origin.removeprefix('inferred: ')}.")
     return {
-        "lead": lead,
-        "others": " ".join(others),
-        "yardstick": (known, moved)
-        if moved is not None and name is not None and name not in YARDSTICKS
-        else None,
-        "tiles": [] if name is None else _tiles(result, name),
         "sources": [
             (source, text, share)
             for source, text in SOURCES
@@ -144,77 +132,6 @@ def _verdict(result: ReplayResult, name: str | None) -> dict[str, Any]:
         "left_out": left_out,
         "skipped_shown": SKIPPED,
     }
-
-
-def _tiles(result: ReplayResult, name: str) -> list[Tile]:
-    policy = result.policies[name]
-
-    def both(key: str, show: Callable[[float | None], str]) -> str:
-        return " → ".join(show(metric(result.policies[which], key)) for which in (BASELINE, name))
-
-    def moved(key: str, label: str, show: Callable[[float | None], str]) -> Tile:
-        text, tone = difference(result, name, MEASURES[key])
-        return text or units.NONE, label, both(key, show), tone
-
-    tiles = [
-        moved(key, label, units.duration)
-        for key, label in (("response_mean_s", "mean response"), ("wait_mean_s", "mean wait"))
-        if relative(result, name, key) is not None
-    ]
-    if policy.deferring:
-        tiles.insert(0, moved("on_demand_wait_mean_s", "mean wait, on-demand", units.duration))
-        before, after = (units.number(metric(result.policies[which], "missed")) for which in (BASELINE, name))
-        tiles.append((after, "missed latest starts", f"{before} under {BASELINE}", 0))
-    elif policy.stating:
-        tiles.insert(0, moved("welfare", "welfare of stated jobs", units.number))
-        planned, gone = (units.number(metric(policy, key)) for key in ("planned", "evicted"))
-        tiles.append((gone, "evicted", f"of {planned} planned", 0))
-    elif policy.managed is not None:
-        tiles.insert(
-            0,
-            moved(
-                "utility",
-                "total utility",
-                lambda value: units.number(value, units.decimals_for(value or 0.0)),
-            ),
-        )
-    lends = name not in SCHEDULERS and policy.managed is None
-    if lends and metric(policy, "late") is not None:
-        tiles += _lateness(policy)
-    elif name not in SCHEDULERS:
-        losers, of = int(policy.loser.sum()), affected(policy)
-        note = (
-            f"of {units.number(of)} {_whom(policy)} ({units.percent(losers / of)})"
-            if of
-            else f"there are no {_whom(policy)}"
-            if policy.managed is not None
-            else "nobody lent or borrowed"
-        )
-        tiles.append((units.number(losers), "losers" if losers != 1 else "loser", note, 0))
-    if lends:
-        killed = metric(policy, "killed_by_lending")
-        tiles.append((units.number(killed), "killed by lending", "must be 0", -1 if killed else 0))
-    return tiles
-
-
-def _lateness(policy: PolicyResult) -> list[Tile]:
-    """Tiles of a policy that lends: whom sharing made late, and what lateness comes to."""
-    guests, slowed, hosts, late, displaced, placebo, ratio = (
-        metric(policy, key)
-        for key in (
-            "guests", "stretched_guests", "stretched_hosts", "late", "displaced", "displaced_placebo",
-            "lateness_over_saved",
-        )
-    )  # fmt: skip
-    note = f"of {units.number(guests)} guests"
-    if guests and slowed is not None:
-        note += f" ({units.percent(slowed / guests)})"
-    by_chance = "" if placebo is None else f" (by chance {units.number(placebo)})"
-    of_late = f"{units.number(late)} late, {units.number(displaced)} displaced{by_chance}"
-    return [
-        (units.number(slowed), "stretched guests", f"{note}; {units.number(hosts)} hosts", 0),
-        (units.percent(ratio), "lateness over time saved", of_late, 0),
-    ]
 
 
 def _log_notes(result: ReplayResult) -> tuple[list[str], list[str]]:

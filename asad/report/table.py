@@ -1,4 +1,4 @@
-"""The replay's table on the terminal, with the verdict below it."""
+"""A replay on the terminal: what is read first, and with --full all tables."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import funnel, units, verdict
+from asad.report import funnel, job_groups, units
 from asad.report.effects import ADMISSION, effect_of
+from asad.report.first_screen import parts
 from asad.report.measures import (
     BASELINE,
     MEASURES,
@@ -35,13 +36,23 @@ LEAD = (
 """What an operator looks at first: key and head of the column."""
 
 PROSE_WIDTH = 100
-"""Columns that the verdict takes at most; longer lines are hard to read."""
+"""Columns that sentences take at most; longer lines are hard to read."""
+
+
+def print_first_screen(result: ReplayResult, console: Console) -> None:
+    """Print the five parts that are read first, each below its title.
+
+    Names are cleaned of control characters and never taken as markup; a terminal without Unicode gets ASCII.
+    """
+    for part in parts(result):
+        console.print(_for(console, part.title, "bold"), no_wrap=True, crop=False)
+        _prose(console, " ".join(part.sentences), indent="  ")
 
 
 def render_table(result: ReplayResult, console: Console) -> None:
-    """Print what every policy does for users, who pays for it, and the verdict; made for 80 columns and more.
+    """Print all tables: what every policy does for users, who pays for it, what was idle, groups of jobs, and what was
+    assumed.
 
-    Names are cleaned of control characters and never taken as markup; a terminal without Unicode gets ASCII.
     No figure is ever cut short: on a narrower terminal the lines run over.
     """
     asked = (("utility", _worths), ("deferrable", _deferrals), ("stated", _statements))
@@ -57,38 +68,41 @@ def render_table(result: ReplayResult, console: Console) -> None:
             console.print(_Uncut(_funnel(result, name, console)), crop=False)
             _prose(console, funnel.advice_of(result, name))
             console.print()
-    elif not others:
-        console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))
+    for caption, heads, rows in job_groups.tables(result):
+        console.print(_Uncut(_group_table(console, caption, heads, rows)), crop=False)
         console.print()
-    for text in (" ".join(verdict.sentences(result)), *_unseen(result)):
+    for text in _assumed(result):
         _prose(console, text)
 
 
-def _prose(console: Console, text: str) -> None:
+def _prose(console: Console, text: str, indent: str = "") -> None:
     # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
-    for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
+    width = min(console.width, PROSE_WIDTH)
+    for line in textwrap.wrap(
+        text, width, break_long_words=False, initial_indent=indent, subsequent_indent=indent
+    ):
         console.print(_for(console, line), no_wrap=True, crop=False)
 
 
-def _unseen(result: ReplayResult) -> Iterator[str]:
-    """What the figures do not show: jobs that are not in them, a machine that nobody described, and what was
-    assumed."""
-    out = []
-    for key, what, why in (
-        ("skipped", "line", "that cannot be read"),
-        ("does_not_fit", "job", "too large for the machine"),
-    ):
-        count = result.log.get(key)
-        if isinstance(count, int) and count:
-            out.append(f"{units.plural(count, what)} {why}")
-    if out:
-        yield f"Left out of the log, and of all figures: {' and '.join(out)}."
+def _assumed(result: ReplayResult) -> Iterator[str]:
+    """How the machine was inferred, and all that was assumed."""
     origin = units.plain(str(result.machine.get("origin", "")), 500)
     if origin.startswith("inferred: "):
-        yield f"Nobody described the machine; it is inferred from the log: {origin.removeprefix('inferred: ')}."
+        yield f"The machine is inferred from the log: {origin.removeprefix('inferred: ')}."
     notes = result.log.get("notes")
     if isinstance(notes, list) and notes:
         yield f"Noted: {'; '.join(units.plain(str(note), 500).rstrip('.') for note in notes)}."
+
+
+def _group_table(
+    console: Console, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Table:
+    table = _table(console, caption, heads[0])
+    for head in heads[1:]:
+        table.add_column(_for(console, f" {head}"), justify="right")
+    for row in rows:
+        table.add_row(*(_for(console, cell if not number else f" {cell}") for number, cell in enumerate(row)))
+    return table
 
 
 class _Uncut:
@@ -262,6 +276,7 @@ def _payers(result: ReplayResult, lenders: list[str], console: Console) -> Table
         core_s = metric(policy, "lent_core_s")
         return units.number(None if core_s is None else core_s / 3_600)
 
+    placebo = [] if result.baseline.get("kind") == "recorded" else [_count("displaced_placebo", "placebo")]
     return _by_policy(
         result,
         console,
@@ -273,7 +288,7 @@ def _payers(result: ReplayResult, lenders: list[str], console: Console) -> Table
             _count("stretched_guests", "stretched\nguests"),
             _count("stretched_hosts", "\nhosts"),
             _count("displaced", "displaced"),
-            _count("displaced_placebo", "placebo"),
+            *placebo,
             ("lost/\nsaved", lambda policy: units.percent(metric(policy, "lateness_over_saved"))),
             ("killed\nby it", killed),
         ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from asad.replay.results import ReplayResult
 from asad.report import units
 
 MEANING = {
@@ -19,6 +20,13 @@ MEANING = {
 LENDING = ("cores", "nodes", "order")
 """What lending CPU can shorten."""
 MOST = 0.5
+
+
+def waited_for(result: ReplayResult) -> dict[str, float]:
+    """Parts of the recorded wait by reason; empty where they were not split."""
+    found = result.baseline.get("why_waited")
+    rows: Any = found.get("reasons", []) if isinstance(found, dict) else []
+    return {str(row["reason"]): float(row["share"]) for row in rows}
 
 
 def sentence(jobs: int, found: Mapping[str, Any]) -> str:

@@ -35,7 +35,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     count = len(values)
     if count == 1:
         return Estimate(float(values[0]), None, 1)
-    error = float(np.std(values, ddof=1)) / math.sqrt(count)
+    # of equal values numpy has a deviation of rounding
+    error = float(np.std(values, ddof=1)) / math.sqrt(count) if len(set(values)) > 1 else 0.0
     return Estimate(float(np.mean(values)), float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * error, count)
 
 

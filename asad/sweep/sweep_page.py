@@ -27,7 +27,8 @@ ROW, TOP, AXIS = 22, 8, 46
 MOST_DECIMALS = 3
 METHOD = (
     "Each task replays one log under one configuration with one seed. The seed draws what the log does not say: CPU "
-    "demands that are assumed, how use varies and is misjudged where that was asked for, which jobs are deferrable, "
+    "demands that are assumed, how use varies and is misjudged where that was asked for, which jobs are deferrable, in "
+    "which order equal nodes are tried where starts are those of the log, "
     "the shares that policies try, and the placebo. Intervals are Student’s, of "
     f"{CONFIDENCE:.0%} over the seeds; they say what chance does to the figure of this log, and nothing of other logs. "
     "Differences are taken seed by seed, for a seed draws the same for every configuration; one whose interval holds 0 "
@@ -121,7 +122,7 @@ def _verdict(
             f"{units.change(best.relative)} against {base}{shown}."
         )
     if any(cell.value.half_width == 0.0 for cell in compared):
-        yield "Where an interval is ±0 all seeds came to the same: nothing there was drawn, and one seed says as much."
+        yield "Where no interval stands all seeds came to the same: nothing there was drawn, and one seed suffices."
     if missing:
         yield (
             f"{units.plural(missing, 'task')} of the sweep {'is' if missing == 1 else 'are'} not done"
@@ -184,9 +185,8 @@ def _table(found: Sequence[Cell], measure: Measure, baseline: str, fold: bool = 
 def _shown(value: Estimate, factor: float, decimals: int, sign: bool = False) -> str:
     mean = units.number(value.mean / factor, decimals)
     mean = f"+{mean}" if sign and value.mean > 0 else mean
-    return (
-        mean if value.half_width is None else f"{mean} ±{units.number(value.half_width / factor, decimals)}"
-    )
+    # where no seed drew anything there is no interval to show
+    return f"{mean} ±{units.number(value.half_width / factor, decimals)}" if value.half_width else mean
 
 
 def _judged(cell: Cell, measure: Measure, baseline: str) -> str:

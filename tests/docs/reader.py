@@ -28,7 +28,7 @@ from asad.errors import AsadError
 from asad.store.store import Store
 
 SAMPLE = ROOT / "profiles" / "samples" / "generated-cluster.sacct.gz"
-LINES = 300
+LINES = 600
 """So much of the sample is a month here: a longer log takes longer and runs the same code."""
 SLURM_CONF = "NodeName=n[01-16] CPUs=32 RealMemory=131072\nPartitionName=batch Nodes=ALL Default=YES\n"
 SOME_JOB = "4711"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
-from asad.replay.results import INELIGIBLE, ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.replay.results import INELIGIBLE, ExpertHistory, Kind, PolicyResult, ReplayResult, Verdict
 
 EXPERTS = ("cpu", "memory", "stage", "interval", "happiness", "pressure", "fair share", "cluster load")
 # how each policy treats a job: factor on its wait, share of jobs that become hosts and guests, and how far
@@ -248,19 +249,51 @@ def admitting() -> ReplayResult:
     return result
 
 
-def stored(result: ReplayResult) -> ReplayResult:
-    """The same as a run had it that was stored before late jobs were counted apart."""
-    new = {
-        "late", "late_guests", "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
-        "displaced_unshared_placebo", "lateness_over_saved",
-    }  # fmt: skip
-    policies = {
-        name: dataclasses.replace(
-            policy,
-            metrics={key: value for key, value in policy.metrics.items() if key not in new},
-            stretched=None,
-            funnel=(),
-        )
-        for name, policy in result.policies.items()
-    }
-    return dataclasses.replace(result, policies=policies)
+def as_recorded(result: ReplayResult | None = None, **baseline: Any) -> ReplayResult:
+    """A replay on recorded starts, with five seeds, time limits for all but 40 jobs, partitions and some GPUs."""
+    result = result or replay(400)
+    jobs = len(result.submit_s)
+    number = np.arange(jobs)
+    wait = result.policies["slurm"].start_s - result.submit_s
+    policies = {}
+    for name, policy in result.policies.items():
+        figures = {"moved": 7 if name != "slurm" else 0, "displaced_placebo": 0.0}
+        policies[name] = dataclasses.replace(policy, metrics={**policy.metrics, **figures})
+    return dataclasses.replace(
+        result,
+        policies=policies,
+        log={**result.log, "format": "sacct", "absent": []},
+        demand_sources={"measured": 1.0, "profiled": 0.0, "assumed": 0.0},
+        verdicts=[],
+        limited=number >= 40,
+        recorded_wait_s=wait,
+        kinds={
+            "partition": Kind((number % 3).astype(np.int32) - 1, ("short", "long")),
+            "gres": Kind((number % 10 == 0).astype(np.int32), ("without gres", "with gres")),
+        },
+        repeats={
+            "seeds": [0, 1, 2, 3, 4],
+            "policies": {},
+            "response_change": {
+                name: [-0.10, -0.11, -0.12, -0.13, -0.14] if name != "slurm" else [0.0] * 5
+                for name in result.policies
+            },
+        },
+        baseline={
+            "kind": "recorded",
+            "why": "",
+            "recorded": {"wait_mean_s": 6_060.0, "wait_median_s": 600.0, "response_mean_s": 20_000.0},
+            "chosen": 0,
+            "why_waited": {
+                "reasons": [
+                    {"reason": reason, "wait_h": share, "core_h": share, "share": share}
+                    for reason, share in (("limit", 0.1), ("cores", 0.7), ("order", 0.2))
+                ],
+                "limits": [],
+            },
+            "policy": "asax",
+            "held": {"response_change": -0.06, "guests": 30, "late": 4},
+            "simulated": {"wait_mean_s": 2_010.0, "response_change": -0.22, "guests": 50, "late": 9},
+            **baseline,
+        },
+    )

@@ -119,7 +119,8 @@ def as_json(log: Path, *words: object) -> dict[str, object]:
 
 
 def without_wall_times(document: dict[str, object]) -> str:
-    for figures in document["policies"].values():  # type: ignore[attr-defined]
+    means = document["repeats"].get("policies", {})  # type: ignore[attr-defined]
+    for figures in (*document["policies"].values(), *means.values()):  # type: ignore[attr-defined]
         figures.pop("wall_s")
     return json.dumps(document)
 
@@ -229,6 +230,30 @@ def test_repeats_report_mean_and_deviation(log: Path) -> None:
     assert repeats["seeds"] == [0, 1, 2]  # type: ignore[index]
     mean = repeats["policies"]["asax-paper"]["response_mean_s"]["mean"]  # type: ignore[index]
     assert document["policies"]["asax-paper"]["response_mean_s"] == mean  # type: ignore[index]
+
+
+def test_a_replay_that_lends_has_five_seeds_and_its_store_the_first_ones_runs(log: Path) -> None:
+    url = str(log.parent / "asad.db")
+    words = ["replay", str(log), "--json", "--policy", "slurm,asax-paper"]
+    result = CliRunner().invoke(asactl, [*words, "--store", url], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    validate(document)
+    assert document["repeats"]["seeds"] == [0, 1, 2, 3, 4] and document["settings"]["repeat"] == 5
+    assert len(document["repeats"]["response_change"]["asax-paper"]) == 5
+    with Store.open(url) as store:
+        assert len(store.runs()) == 1
+    assert as_json(log, "--policy", "slurm,fcfs")["repeats"] == {}, "nothing is lent"
+
+
+def test_groups_and_baseline_are_in_the_json() -> None:
+    sample = Path(__file__).parents[2] / "profiles/samples/lab-cluster.sacct"
+    words = ("--nodes", 2, "--cores", 1, "--memory", "4G", "--policy", "slurm,measured", "--repeat", 1)
+    document = as_json(sample, *words, "--poll", "2s")
+    groups: list[dict[str, Any]] = document["groups"]  # type: ignore[assignment]
+    assert sum(one["jobs"] for one in groups if one["by"] == "partition") == 40
+    assert all(one["recorded_wait_mean_s"] >= 0 and one["policy"] == "measured" for one in groups)
+    baseline: dict[str, Any] = document["baseline"]  # type: ignore[assignment]
+    assert baseline["kind"] == "recorded" and baseline["chosen"] == 0 and baseline["policy"] == "measured"
 
 
 def test_the_page_is_written(replayed: Replay) -> None:
@@ -375,8 +400,12 @@ def test_what_is_left_out_and_what_was_inferred_is_reported_on_the_terminal(log:
     words = ("replay", log, "--store", "none", "--policy", "slurm", "--skip-bad")
     output, status = run(*words, "--nodes", "4", "--cores", "8")
     assert status == 0
-    left_out = "Left out of the log, and of all figures: 1 line that cannot be read and 1 job too large for"
-    assert left_out in " ".join(output.split()) and "Nobody described the machine" not in output
+    words_of = " ".join(output.split())
+    assert "1 line cannot be read and is left out." in words_of
+    assert "1 job is too large for the machine and is left out." in words_of
+    assert "The machine is inferred" not in words_of and "jobs get, and" not in words_of
     log.write_text("".join(line for line in log.read_text().splitlines(True) if not line.startswith(";")))
     output, _ = run(*words)
-    assert "Nobody described the machine; it is inferred from the log: " in output
+    assert "The machine is inferred from the log, for want of --machine" in " ".join(output.split())
+    output, _ = run(*words, "--full")
+    assert "The machine is inferred from the log: " in output and "What 25 jobs get" in output

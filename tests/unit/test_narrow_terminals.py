@@ -173,6 +173,7 @@ TYPED: dict[str, tuple[str, ...]] = {
     "pause": (),
     "release": (),
     "replay": ("log.swf", *STORED, "--policy", "slurm,static", "--report", "page.html"),
+    "replay log.swf": (*STORED, "--policy", "slurm,static", "--full"),
     "resume": (),
     "runs": STORED,
     "runs prune": ("--keep", "2", "--yes", *STORED),

@@ -241,12 +241,20 @@ def test_a_replay_shows_what_becomes_of_both_kinds(log: Path) -> None:
 
 def test_the_table_and_the_page_show_it_and_that_it_is_assumed(log: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    words = ("--policy", "slurm,edf-defer", "--deferrable", "share=0.4,window=8h", "--report", str(page))
+    words = (
+        "--policy",
+        "slurm,edf-defer",
+        "--deferrable",
+        "share=0.4,window=8h",
+        "--report",
+        str(page),
+        "--full",
+    )
     output = " ".join(replay(log, *words).split())
     assert "What becomes of" in output and "deferrable jobs would have missed their latest start" in output
-    assert "which jobs can wait is assumed (share=0.4,window=8h)" in output
+    assert "which jobs can wait is assumed." in output
     text = page.read_text()
-    assert "What becomes of deferrable jobs" in text and "mean wait, on-demand" in text
+    assert "What becomes of deferrable jobs" in text and "which jobs can wait is assumed." in text
 
 
 def test_a_log_that_shows_nobody_deferrable_is_refused(tmp_path: Path, log: Path) -> None:

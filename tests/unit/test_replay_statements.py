@@ -135,11 +135,11 @@ def test_without_statements_there_is_nobody_to_plan(log: Path, tmp_path: Path) -
 
 def test_the_page_and_the_table_show_of_statements(log: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    words = ["replay", str(log), "--store", "none", "--policy", "slurm,sow", "--report", str(page)]
+    words = ["replay", str(log), "--store", "none", "--policy", "slurm,sow", "--report", str(page), "--full"]
     result = CliRunner().invoke(asactl, words, catch_exceptions=False)
     assert result.exit_code == 0 and "stated jobs are worth" in result.output
     text = page.read_text()
-    assert "welfare of stated jobs" in text and "What becomes of statements of work" in text
+    assert "Under sow, stated jobs are worth" in text and "What becomes of statements of work" in text
 
 
 def test_a_log_without_users_says_why_nothing_is_found(tmp_path: Path) -> None:

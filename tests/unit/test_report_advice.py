@@ -12,7 +12,7 @@ from report_samples import replay, with_metrics
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.replay.results import INELIGIBLE, ReplayResult
 from asad.report import funnel, units
-from asad.report.verdict import sentences
+from asad.report.first_screen import parts
 from asad.share.pool.idle_funnel import REASONS
 
 
@@ -21,7 +21,7 @@ def spaced(text: str) -> str:
 
 
 def words_of(result: ReplayResult) -> str:
-    return " ".join(sentences(result))
+    return " ".join(text for part in parts(result) for text in part.sentences)
 
 
 IDLE = (("unmeasured", 4.0), ("headroom", 60.0), ("expert's share", 3.0), ("no memory", 2.0), ("lent", 0.0))

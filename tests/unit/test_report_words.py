@@ -1,4 +1,4 @@
-"""Units, measures and the verdict in words."""
+"""Units, measures and the funnel in words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import dataclasses
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
-from report_samples import HOSTILE, admitting, hostile, idle, replay, stored, with_metrics
+from report_samples import idle, replay, with_metrics
 
-from asad.replay.results import INELIGIBLE, PolicyResult, ReplayResult, Verdict
+from asad.replay.results import INELIGIBLE, PolicyResult
 from asad.report import funnel, units
-from asad.report.measures import GROUPS, MEASURES, affected, difference, headline, ordered_policies, row_unit
-from asad.report.verdict import sentences
+from asad.report.measures import GROUPS, MEASURES, difference, headline, ordered_policies, row_unit
 
 JSON_KEYS = {
     "jobs", "makespan_s", "response_mean_s", "wait_mean_s", "wait_p95_s", "bounded_slowdown_mean",
@@ -21,13 +19,8 @@ JSON_KEYS = {
     "runtime_stretch_mean", "runtime_stretch_p95", "lent_core_s", "guests", "losers", "loss_p95_s",
     "loss_max_s", "displaced", "displaced_placebo", "killed", "killed_by_lending", "wall_s", "late", "late_guests",
     "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
-    "displaced_unshared_placebo", "lateness_over_saved",
+    "displaced_unshared_placebo", "lateness_over_saved", "moved",
 }  # fmt: skip
-
-
-def words_of(result: ReplayResult) -> str:
-    """The verdict with ordinary spaces, as a reader takes it."""
-    return " ".join(sentences(result)).replace(units.THIN, " ").replace(units.SPACE, " ")
 
 
 def spaced(text: str) -> str:
@@ -146,208 +139,6 @@ def test_difference_knows_what_is_better() -> None:
     assert difference(nothing, "asax", MEASURES["response_mean_s"]) == ("", 0)
     missing = with_metrics(result, "asax", response_mean_s=None)
     assert difference(missing, "asax", MEASURES["response_mean_s"]) == ("", 0)
-
-
-def judged(response: float, wait: float) -> ReplayResult:
-    """Slurm: response 10 h, wait 5 h; asax changes both by the given fractions."""
-    result = with_metrics(replay(400), "slurm", response_mean_s=36_000.0, wait_mean_s=18_000.0)
-    return with_metrics(
-        result, "asax", response_mean_s=36_000.0 * (1 + response), wait_mean_s=18_000.0 * (1 + wait)
-    )
-
-
-def test_verdict_says_a_gain_with_its_numbers() -> None:
-    text = words_of(judged(-0.12, -0.3))
-    assert text.startswith(
-        "Lending with asax would have cut the mean response of 400 jobs by 12 %, from 10 h to 8 h 48 min, "
-        "and cut the mean wait by 30 %."
-    )
-
-
-def test_verdict_says_a_loss_as_plainly() -> None:
-    assert "asax would have lengthened the mean response of 400 jobs by 8.0 %" in words_of(judged(0.08, -0.1))
-    assert ", but cut the mean wait by 10 %." in words_of(judged(0.08, -0.1))
-    assert ", and lengthened the mean wait by 10 %." in words_of(judged(0.08, 0.1))
-
-
-def test_verdict_does_not_dress_up_what_is_no_change() -> None:
-    assert "would have left the mean response of 400 jobs about as it was (10 h)" in words_of(
-        judged(-0.004, 0.0)
-    )
-    assert "and left the mean wait unchanged" in words_of(judged(-0.004, 0.0))
-
-
-def late(**metrics: float | None) -> str:
-    """The verdict on 656 guests, of whom 8 are late by sharing, with other figures where given."""
-    figures: dict[str, float | None] = {
-        "guests": 656, "late": 152, "late_guests": 10, "stretched_guests": 8, "stretched_hosts": 4,
-        "stretched_lateness_s": 12_000.0, "displaced": 140, "displaced_placebo": 138.4,
-        "lateness_over_saved": 0.036, "killed_by_lending": 0,
-    }  # fmt: skip
-    return words_of(with_metrics(replay(100), "asax", **{**figures, **metrics}))
-
-
-def test_verdict_shows_who_is_late_by_sharing_and_who_since_the_schedule_moved() -> None:
-    assert (
-        "656 jobs would have run as guests: 8 of them (1.2 %) and 4 hosts would have ended noticeably later "
-        "because sharing slowed them (3 h 20 min in all); nobody would have been killed by lending. 140 jobs would "
-        "have ended later because the schedule moved around them, about as many as the 138 that chance alone moves "
-        "(placebo). What late jobs lose is 3.6 % of what all others save."
-    ) in late()
-
-
-@pytest.mark.parametrize(
-    ("metrics", "words"),
-    [
-        (
-            {"stretched_guests": 0},
-            "guests: none of them, but 4 hosts, would have ended noticeably later because sharing slowed them",
-        ),
-        (
-            {"stretched_guests": 1, "stretched_hosts": 0},
-            "guests: 1 of them (0.2 %) and no host would have ended",
-        ),
-        (
-            {"stretched_guests": 0, "stretched_hosts": 0},
-            "guests; sharing would have slowed none of them, and no host, enough to end late; nobody would",
-        ),
-        (
-            {"guests": 1, "stretched_guests": 1},
-            "1 job would have run as a guest: 1 of them (100 %) and 4 hosts",
-        ),
-        ({"displaced": 200, "displaced_placebo": 99}, "moved around them, more than the 99 that chance"),
-        (
-            {"displaced": 1, "displaced_placebo": 99},
-            "1 job would have ended later because the schedule moved around",
-        ),
-        ({"displaced": 1, "displaced_placebo": 99}, "around it, fewer than the 99 that chance"),
-        ({"displaced": 5, "displaced_placebo": None}, "no placebo says how many"),
-        (
-            {"displaced": 0},
-            "No job would have ended noticeably later for having started later; chance alone moves 138",
-        ),
-        ({"lateness_over_saved": None}, "(placebo). No job would have ended sooner."),
-        ({"lateness_over_saved": 1.4}, "What late jobs lose is 140 % of what all others save."),
-        ({"stretched_guests": 7.6, "guests": 655.7}, "656 jobs would have run as guests: 8 of them (1.2 %)"),
-    ],
-)
-def test_verdict_on_lateness_in_every_case(metrics: dict[str, float | None], words: str) -> None:
-    assert words in late(**metrics)
-
-
-def test_verdict_says_nothing_of_what_nobody_lost() -> None:
-    text = late(
-        late=0, late_guests=0, stretched_guests=0, stretched_hosts=0, displaced=0, lateness_over_saved=0.0
-    )
-    assert "What late jobs lose" not in text
-
-
-def test_verdict_on_who_admits_is_about_others_than_those_that_it_managed() -> None:
-    text = words_of(
-        with_metrics(admitting(), "oasis", displaced=9, displaced_unshared=8, displaced_unshared_placebo=2)
-    )
-    assert "1 of 100 jobs that were admitted, deferred or throttled" in text
-    assert "8 other jobs would have ended later too, more than the 2 that chance alone moves" in text
-
-
-def test_verdict_counts_each_loser_and_each_host_and_guest_once() -> None:
-    result = stored(replay(400))
-    policy = result.policies["asax"]
-    both = dataclasses.replace(policy, guest=policy.host | policy.guest)
-    result = dataclasses.replace(result, policies={**result.policies, "asax": both})
-    assert affected(both) == int((policy.host | policy.guest).sum())
-    losers = int(policy.loser.sum())
-    assert f"{losers} of {affected(both)} hosts and guests (" in words_of(result)
-
-
-def test_verdict_says_nobody_only_when_it_is_nobody() -> None:
-    result = replay(400)
-    assert "nobody would have been killed by lending" in words_of(result)
-    killing = with_metrics(result, "asax", killed_by_lending=3)
-    assert "lending would have killed 3 jobs, which it never may" in words_of(killing)
-    assert "nobody" not in words_of(killing)
-    unknown = with_metrics(result, "asax", killed_by_lending=None)
-    assert "whether lending killed any job is not known" in words_of(unknown)
-    nobody = dataclasses.replace(result.policies["asax"], loser=np.zeros(400, dtype=np.bool_))
-    result = dataclasses.replace(result, policies={**result.policies, "asax": nobody})
-    assert f"None of the {affected(nobody)} hosts and guests would have ended noticeably later" in words_of(
-        stored(result)
-    )
-
-
-@pytest.mark.parametrize(
-    ("displaced", "placebo", "words"),
-    [
-        (
-            100,
-            99,
-            "100 other jobs would have ended later too, about as many as the 99 that chance alone moves",
-        ),
-        (200, 99, "200 other jobs would have ended later too, more than the 99"),
-        (1, 99, "1 other job would have ended later too, fewer than the 99"),
-        (5, None, "no placebo says how many"),
-    ],
-)
-def test_verdict_on_a_stored_run_holds_the_displaced_against_the_placebo(
-    displaced: int, placebo: int | None, words: str
-) -> None:
-    result = stored(replay(100))
-    assert words in words_of(with_metrics(result, "asax", displaced=displaced, displaced_placebo=placebo))
-
-
-def test_verdict_says_what_it_rests_on_and_when_it_hangs_on_that() -> None:
-    result = judged(-0.12, -0.3)
-    text = words_of(result).replace(units.MINUS, "-")
-    assert (
-        "CPU demand was measured for 31 % of the jobs, taken from profiles for 4.0 % and assumed for 65 %"
-        in text
-    )
-    assert (
-        "the change in mean response would be -17 % were it 20 % lower and -8.0 % were it 20 % higher."
-        in text
-    )
-    turning = dataclasses.replace(result, verdicts=[Verdict(1.2, "asax", 0.03, 40, 100)])
-    assert "+3.0 % were it 20 % higher, so the verdict hangs on it." in words_of(turning)
-    bare = dataclasses.replace(result, verdicts=[], demand_sources={})
-    assert "does not say on what CPU demand this rests" in words_of(bare)
-
-
-def test_verdict_of_replays_without_lending() -> None:
-    assert words_of(replay(50, ("slurm",))).startswith(
-        "Only slurm was replayed, so there is nothing to compare"
-    )
-    text = words_of(replay(50, ("slurm", "fcfs")))
-    assert text.startswith("Scheduling with fcfs would have lengthened")
-    assert "killed" not in text
-    result = replay(50)
-    idle = dataclasses.replace(
-        result.policies["asax"], host=np.zeros(50, dtype=np.bool_), guest=np.zeros(50, dtype=np.bool_)
-    )
-    result = dataclasses.replace(result, policies={**result.policies, "asax": idle})
-    assert words_of(result).startswith("asax found nothing to lend")
-
-
-def test_verdict_calls_the_oracle_a_yardstick() -> None:
-    assert "which knows every job’s demand beforehand, as no real policy can" in words_of(
-        replay(80, ("slurm", "greedy-oracle"))
-    )
-
-
-def test_verdict_survives_missing_figures_and_an_empty_log() -> None:
-    keys = replay(10).policies["asax"].metrics
-    nothing = with_metrics(replay(60), "asax", **dict.fromkeys(keys))
-    assert "cannot be judged" in words_of(nothing)
-    assert "found nothing to lend" in words_of(replay(0))
-
-
-def test_verdict_is_two_to_four_sentences_without_control_characters() -> None:
-    result = hostile()
-    assert 2 <= len(sentences(result)) <= 4
-    only = {"slurm": result.policies["slurm"], HOSTILE: result.policies[HOSTILE]}
-    text = " ".join(sentences(dataclasses.replace(result, policies=only)))
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    text.encode("utf-8")
 
 
 def funnelled(*reasons: tuple[str, float]) -> PolicyResult:

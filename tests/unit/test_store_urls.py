@@ -208,7 +208,7 @@ def test_a_replay_keeps_no_password_in_its_settings(tmp_path: Path, monkeypatch:
     seen: list[Any] = []
     monkeypatch.setattr(sys, "argv", ["asactl", "replay", "--store", "postgresql://u:hunter2@db/a"])
     monkeypatch.setattr("asad.report.page.write_page", lambda result, path: seen.append(result.settings))
-    monkeypatch.setattr("asad.report.table.render_table", lambda result, console: None)
+    monkeypatch.setattr("asad.report.table.print_first_screen", lambda result, console: None)
     result = dataclasses.make_dataclass("Result", [("settings", dict)])({})
     monkeypatch.setattr(replay, "_run", lambda *_: result)
     log = Path(__file__).resolve().parents[2] / "profiles/samples/lab-cluster.sacct"

@@ -320,6 +320,15 @@ def test_intervals_are_students_and_differences_are_taken_seed_by_seed() -> None
     assert math.isclose(estimate([0.0, 2.0]).half_width or 0.0, 12.7062, rel_tol=1e-5)
 
 
+def test_no_interval_is_printed_where_no_seed_drew_anything() -> None:
+    results = [
+        result("log", name, seed, value) for name, value in (("a", 0.1), ("b", 0.3)) for seed in range(3)
+    ]
+    found = reading(results)
+    assert "±" not in str(found.sections)
+    assert found.verdict[1].startswith("Where no interval stands all seeds came to the same")
+
+
 def test_the_page_says_what_is_shown_and_what_is_not() -> None:
     hostile = "<script>alert(1)</script>"
     results = [

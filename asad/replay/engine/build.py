@@ -47,6 +47,7 @@ from asad.replay.engine.simulation_state import (
     RECENT,
     RUN_ENTRY,
     SCHEDULER,
+    SEED,
     SHOWN,
     SLOT,
     STEP,
@@ -94,6 +95,7 @@ def new_state(
     mu: tuple[float, float, float, float],
     widened: bool = True,
     use_sd: float = 0.0,
+    seed: int = 0,
     every: bool = False,
     admission: bool = False,
     array: NDArray[np.int32] | None = None,
@@ -106,8 +108,8 @@ def new_state(
     `belief` (1) and `bound` (False), in order of submission; `node_cores` and `node_memory` (inf: no bound) are (N,).
     `placed` keeps track of which job is on which core, which lending and memory need. `mu` is μ of host and guest in
     CPU-bound pairs, then in memory-bound ones. Guests that draw from pools may be `widened` over all cores of their
-    nodes; with `use_sd` above 0 the CPU use of each job varies on each node (see `use`); `every` shows each change,
-    also while nobody waits.
+    nodes; with `use_sd` above 0 the CPU use of each job varies on each node, drawn with `seed` (see `use`); `every`
+    shows each change, also while nobody waits.
     `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
     for none, and `gather` shows one waiting task an array. `slots` are for the scheduler RECORDED
     alone.
@@ -158,7 +160,7 @@ def new_state(
     s.c[SCHEDULER], s.c[PER_EVENT], s.c[KILL] = scheduler, per_event, kill
     s.c[PLACED], s.c[MEMORY] = placed, use_memory
     s.c[WIDENED], s.c[EVERY] = widened, every
-    s.f[USE_SD] = use_sd
+    s.f[USE_SD], s.c[SEED] = use_sd, seed
     _fill_jobs(s, jobs)
     s.f[POLL], s.f[WINDOW] = poll_s, window_s
     s.f[ORIGIN] = s.f[NOW] = s.job["submit"].min() if n else 0.0

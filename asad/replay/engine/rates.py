@@ -264,7 +264,7 @@ def aim(s: State, job: int) -> None:
     """Set the job's end event from its work left, its rate and, where jobs are killed at it, its limit."""
     end = s.job[job].since + s.job[job].left / max(s.job[job].rate, 1e-9)
     if s.c[KILL]:  # who ran past its limit in the log was allowed to
-        end = min(end, max(s.job[job].limit_end, s.job[job].start + s.job[job].work))
+        end = min(end, s.job[job].limit_end + max(0.0, s.job[job].work - s.job[job].limit))
     move(s, job, max(end, s.job[job].since))
 
 

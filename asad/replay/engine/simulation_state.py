@@ -37,7 +37,8 @@ ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 (LOGGED, UNLOGGED, HELD, IN_ORDER, DUE, LATE) = range(31, 37)
 LOWEST = 37  # no node before this one has a free core
 (CHANGES, LOOKED) = 38, 39  # entries in the list of changed nodes, and how many there were at the last look
-COUNTERS = 40
+SEED = 40  # of the noise of use
+COUNTERS = 41
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 (USE_SD, STEP, SHOWN) = range(9, 12)

@@ -13,7 +13,17 @@ from scipy.special import ndtr
 from asad.compiling import borrowing
 from asad.model import Floats
 from asad.replay.engine.rates import mark_guest_nodes, refresh
-from asad.replay.engine.simulation_state import GUESTS, RECENT, RUN, STEP, USE_SD, WINDOW, State, note_change
+from asad.replay.engine.simulation_state import (
+    GUESTS,
+    RECENT,
+    RUN,
+    SEED,
+    STEP,
+    USE_SD,
+    WINDOW,
+    State,
+    note_change,
+)
 
 STEP_S = 60.0
 PHI = float(np.exp(-0.1))
@@ -50,10 +60,12 @@ def centres(mean: Floats, sd: float) -> Floats:
 
 
 @borrowing
-def _noise(job: int, place: int, step: int) -> float:
-    """A standard normal number of these three and nothing else (splitmix64, then Box and Muller)."""
+def _noise(job: int, place: int, step: int, seed: int) -> float:
+    """A standard normal number of these four and nothing else (splitmix64, then Box and Muller)."""
     first = _mix(
-        np.uint64(job) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(place) * np.uint64(0xC2B2AE3D27D4EB4F)
+        np.uint64(job) * np.uint64(0x9E3779B97F4A7C15)
+        + np.uint64(place) * np.uint64(0xC2B2AE3D27D4EB4F)
+        + np.uint64(seed) * np.uint64(0xD6E8FEB86659FD93)
     )
     bits = _mix(first + np.uint64(step) * np.uint64(0x165667B19E3779F9))
     u = (np.float64(bits >> np.uint64(11)) + 0.5) * 2.0**-53
@@ -72,7 +84,7 @@ def _mix(x: np.uint64) -> np.uint64:
 def _step(s: State, job: int, place: int, row: int) -> float:
     """The use of a core by the job on its node `place`, whose process stands in `row` of `State.vary`, one step on."""
     steps = int(s.vary[row, STEPS])
-    noise = _noise(job, place, steps)
+    noise = _noise(job, place, steps, s.c[SEED])
     if steps > 0:
         noise = PHI * s.vary[row, DEVIATION] + np.sqrt(1.0 - PHI * PHI) * noise
     use = min(1.0, max(0.0, s.job[job].centre + s.f[USE_SD] * noise))
