@@ -327,9 +327,13 @@ def _listed(missing: Sequence[Missing], figures: int) -> Iterator[str]:
 
 def _unknown(result: ReplayResult, lent: bool) -> Iterator[str]:
     """What concerns all jobs."""
+    given = bool(result.log.get("limits"))
     if result.baseline.get("kind") == "recorded":
-        offered = ": jobs that waited for one are offered CPU as well" if lent else ""
-        yield f"Limits of users, accounts and QOS are not known{offered}."
+        offered = ": jobs that waited for one are offered CPU as well; --limits gives them" if lent else ""
+        if not given:
+            yield f"Limits of users, accounts and QOS are not known{offered}."
+    elif given:
+        yield "Partitions and priorities are not simulated, and limits bind guests alone."
     else:
         yield "Partitions, priorities and limits of users, accounts and QOS are not simulated."
     if str(result.machine.get("origin", "")).startswith("inferred: "):

@@ -236,6 +236,14 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
         (
             Measure("jobs", "Jobs", "count", 0, "Jobs replayed."),
             Measure(
+                "limits_broken",
+                "Limits broken",
+                "count",
+                -1,
+                "Starts that break a limit of a user, an account or a QOS, and break none without lending; none where "
+                "no limits are given.",
+            ),
+            Measure(
                 "moved",
                 "On other nodes",
                 "count",

@@ -219,7 +219,7 @@ def test_what_is_not_in_it_is_counted_and_names_what_would_bring_it() -> None:
         "1 job names no node of the machine: it runs on nodes that were free (sacct’s column NodeList)."
         in text
     )
-    assert "Limits of users, accounts and QOS are not known" in text
+    assert "Limits of users, accounts and QOS are not known" in text and "--limits" in text
     assert "The machine is inferred from the log" in text
     assert "CPU time" not in text, "all were measured"
     assumed = dataclasses.replace(as_recorded(), demand_sources={"measured": 0.5, "assumed": 0.5})

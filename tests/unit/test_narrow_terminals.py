@@ -199,6 +199,7 @@ TYPED: dict[str, tuple[str, ...]] = {
     "tasks m17": (),
     "teardown": ("--yes",),
     "top": ("--once",),
+    "waits": (str(Path("profiles/samples/lab-cluster.sacct").resolve()), "--by", "user,partition"),
     "whatif": ("log.swf", "--config", "a.toml", "--config", "b.toml"),
 }
 """Words that are typed → options. Where a command is here twice its other screen is looked at too."""
