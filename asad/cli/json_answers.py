@@ -442,6 +442,7 @@ class ReplayBaseline(TypedDict):
     policy: str | None
     held: Plain | None
     simulated: Plain | None
+    fidelity: list[Plain]
 
 
 class ReplayGroup(TypedDict):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
+from asad.replay.fidelity import fidelity
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
@@ -93,8 +94,12 @@ def replay(
             "policy": None,
             "held": None,
             "simulated": None,
+            "fidelity": [],
         }
     )
+    if bench.starts is None:
+        waits_s = baseline.cluster.jobs["start"] - bench.workload.submit_s
+        result.baseline["fidelity"] = fidelity(jobs, waits_s)
     if bench.starts is not None and settings.compare:
         waits = split_waits(jobs, bench.starts, bench.workload.memory_bytes_per_core)
         result.baseline["why_waited"] = waits.to_json(jobs.cores)
@@ -187,7 +192,9 @@ def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
     workload = build_workload(bench.recorded, bench.machine, simulated, bench.demand, [])
     other = replace(bench, settings=simulated, workload=workload, starts=None)
     alone = leave_alone(other, "slurm", what="slurm, simulated")
-    found["simulated"] = {"wait_mean_s": float((alone.cluster.jobs["start"] - workload.submit_s).mean())}
+    waits_s = alone.cluster.jobs["start"] - workload.submit_s
+    found["simulated"] = {"wait_mean_s": float(waits_s.mean())}
+    found["fidelity"] = fidelity(bench.recorded.jobs, waits_s)
     if not name:
         return found
     held = replace(bench, settings=replace(settings, hold_vacated=True))

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asad.replay.fidelity import UNLIKE
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import next_steps, units, verdict, wait_reasons
+from asad.report import fidelity_table, next_steps, units, verdict, wait_reasons
 from asad.report.effects import LENDING, effect_of
 from asad.report.measures import BASELINE, SCHEDULERS, YARDSTICKS, affected, headline, metric, relative
 from asad.report.verdict import UNCHANGED
@@ -21,8 +22,6 @@ from asad.report.wait_reasons import waited_for
 
 MOST_FIGURES = 15
 """A duration or a number with its unit is one figure; the number of a job is its name."""
-UNLIKE = 0.25
-"""A simulated mean wait that is off by more than this part of the recorded one is not this cluster's."""
 FIGURE = re.compile(
     rf"(?<![\w-])[+−±]?\d[\d{units.THIN}.]*(?:[{units.THIN}{units.SPACE}](?:%|d|h|min|s)\b|%)?"
 )
@@ -159,7 +158,7 @@ def _simulated(result: ReplayResult) -> str:
     recorded, wait = _recorded(result, "wait_mean_s"), metric(result.policies[BASELINE], "wait_mean_s")
     if recorded is None or wait is None:
         return f"{text}."
-    return f"{text}; they wait for {units.duration(wait)} there in the mean{_like(recorded, wait)}."
+    return f"{text}; they wait for {units.duration(wait)} there in the mean{_like(result, recorded, wait)}."
 
 
 def _beside(result: ReplayResult, change: float) -> str:
@@ -168,12 +167,18 @@ def _beside(result: ReplayResult, change: float) -> str:
     text = f"A simulated Slurm, where the queue moves up behind guests, comes to {units.change(change)}"
     if recorded is None or wait is None:
         return f"{text}."
-    return f"{text}; without lending jobs wait for {units.duration(wait)} there in the mean{_like(recorded, wait)}."
+    like = _like(result, recorded, wait)
+    return f"{text}; without lending jobs wait for {units.duration(wait)} there in the mean{like}."
 
 
-def _like(recorded_s: float, simulated_s: float) -> str:
-    unlike = abs(simulated_s - recorded_s) > UNLIKE * recorded_s
-    return ": not this cluster" if unlike else ", about as long as recorded"
+def _like(result: ReplayResult, recorded_s: float, simulated_s: float) -> str:
+    """Whether that is this cluster: by the mean, and by who waits long."""
+    if abs(simulated_s - recorded_s) > UNLIKE * recorded_s:
+        return ": not this cluster"
+    known = fidelity_table.rows(result)
+    if known and not known[0]["alike"]:
+        return ", about as long as recorded, but other jobs do: not this cluster"
+    return ", about as long as recorded"
 
 
 def change_range(result: ReplayResult, name: str) -> tuple[float, float] | None:

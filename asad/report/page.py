@@ -18,7 +18,7 @@ import numpy as np
 
 from asad.model import Json
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import drawing, figures, funnel, html, job_groups, units
+from asad.report import drawing, fidelity_table, figures, funnel, html, job_groups, units
 from asad.report.effects import effect_of
 from asad.report.first_screen import parts
 from asad.report.html import write_whole
@@ -88,7 +88,10 @@ def page(result: ReplayResult) -> str:
         colours=[drawing.look(result, policy)[0] for policy in result.policies],
         parts=parts(result),
         **_rests(result),
-        job_groups=job_groups.tables(result),
+        job_groups=[
+            *job_groups.tables(result),
+            *([found] if (found := fidelity_table.table(result)) else []),
+        ],
         **_policies(result, name),
         funnel=_funnel(result),
         charts=list(_charts(result)),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import funnel, job_groups, units
+from asad.report import fidelity_table, funnel, job_groups, units
 from asad.report.effects import ADMISSION, effect_of
 from asad.report.first_screen import parts
 from asad.report.measures import (
@@ -68,7 +68,8 @@ def render_table(result: ReplayResult, console: Console) -> None:
             console.print(_Uncut(_funnel(result, name, console)), crop=False)
             _prose(console, funnel.advice_of(result, name))
             console.print()
-    for caption, heads, rows in job_groups.tables(result):
+    simulated = fidelity_table.table(result)
+    for caption, heads, rows in [*job_groups.tables(result), *([simulated] if simulated else [])]:
         console.print(_Uncut(_group_table(console, caption, heads, rows)), crop=False)
         console.print()
     for text in _assumed(result):

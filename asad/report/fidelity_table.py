@@ -1,0 +1,46 @@
+"""How like the cluster of the log the simulated Slurm is, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from asad.replay.results import ReplayResult
+from asad.report import units
+
+MOST = 20
+CAPTION = "How like the cluster the simulated Slurm is"
+HEADS = (
+    "Partition", "jobs", "recorded wait", "simulated", "median", "simulated", "rank correlation", "close", "like it",
+)  # fmt: skip
+
+
+def rows(result: ReplayResult) -> list[Mapping[str, Any]]:
+    """What is known of it, of all jobs first; empty where the log has no starts, or nothing was simulated."""
+    found = result.baseline.get("fidelity")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def table(result: ReplayResult) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]] | None:
+    """Caption, heads and rows; None where there is nothing to show."""
+    found = rows(result)
+    if not found:
+        return None
+    return (
+        CAPTION,
+        HEADS,
+        [
+            (
+                units.plain(one["partition"], 30) or "all",
+                units.number(one["jobs"]),
+                units.duration(one["recorded_mean_s"]),
+                units.duration(one["simulated_mean_s"]),
+                units.duration(one["recorded_median_s"]),
+                units.duration(one["simulated_median_s"]),
+                units.number(one["rank_correlation"], 2),
+                units.percent(one["close"]),
+                "yes" if one["alike"] else "no",
+            )
+            for one in found[:MOST]
+        ],
+    )
