@@ -20,7 +20,7 @@ from typing import NamedTuple
 import made_up_curie
 import numpy as np
 import pytest
-from bench_replay import RICC
+from bench_replay import RICC, log_of
 from stated import beside
 
 HERE = Path(__file__).resolve().parents[1]
@@ -129,9 +129,7 @@ def test_made_up_curie(
 
 
 def test_ricc(smallest: bool, request: pytest.FixtureRequest, against: Path | None) -> None:
-    if smallest:
-        pytest.skip("the smallest form has no real logs")
-    log = Path(request.getfixturevalue("traces")) / RICC
-    run = compare("RICC 8192x1, asax", log, (8192, 1), against, request.config.getoption("--turns"))
+    log, machine = log_of(RICC, smallest, request), (16, 32) if smallest else (8192, 1)
+    run = compare("RICC 8192x1, asax", log, machine, against, request.config.getoption("--turns"))
     print(beside("RICC 8192x1, asax, CPU", run.cpu_s, 90.0, "s"))
     assert run.guests > 0

@@ -110,7 +110,18 @@ class Year:
         yield (
             "job_ends",
             [
-                (1, self.first + k, names[k], roles[k], end - 9e4, end - 8e4, end, end + 1.0, k % 50 == 0)
+                (
+                    1,
+                    self.first + k,
+                    names[k],
+                    roles[k],
+                    end - 9e4,
+                    end - 8e4,
+                    end,
+                    end - 7e4,
+                    end + 1.0,
+                    k % 50 == 0,
+                )
                 for k, end in enumerate(ends)
             ],
         )
