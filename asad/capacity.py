@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         node_memory: NDArray[np.float64]
         node_bar: NDArray[np.int8]
         changes: NDArray[np.int64]
-        """(1,) `Changed.entries`; this and the next are empty where the cluster keeps no account of what has changed."""
+        """(1,) `Changed.entries`; this and the next are empty where the cluster keeps no account of changes."""
         changed_nodes: NDArray[np.int32]
         owner_first: NDArray[np.int32]
         owner_skip: NDArray[np.int32]

@@ -11,9 +11,9 @@ points side by side with `asax-paper`, which is the letter). Each cycle:
 4. waiting jobs, in the order of the queue, are offered the nodes with the most fitting pools where they should end
    sooner than by waiting.
 
-Options: `asad.share.pool.Options`. Cost a cycle: O(cores + waiting · nodes), a draw O(nodes + experts). The parts, from
-the ground up, are files of `asad.share.pool`: pool_options, memo, starts, shares, guest_quotas,
-guest_offers, idle_funnel, pool_policy.
+Options: `asad.share.pool.Options`. Cost a cycle: O(nodes + jobs + cores of changed nodes + waiting · nodes), a draw
+O(nodes + experts). The parts, from the ground up, are files of `asad.share.pool`: pool_options, memo, measured_hosts,
+starts, shares, guest_quotas, guest_offers, idle_funnel, pool_policy.
 """
 
 from __future__ import annotations
