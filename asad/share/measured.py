@@ -2,7 +2,7 @@
 
 Pools as those of `asax` (docs/explanation/asax.md), with each host's spare lent whole: what Koordinator's CPU suppress
 and collocation agents do. The baseline that shows what experts add. Options: `asad.share.pool.Options`, as far as they
-are not of experts. Cost a cycle: O(cores + waiting · nodes).
+are not of experts. Cost as there.
 """
 
 from __future__ import annotations
