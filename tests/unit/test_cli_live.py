@@ -720,7 +720,7 @@ def test_config_show_is_toml_that_can_be_read_again(daemon: Daemon, tmp_path: Pa
     plain = json.loads(output_of("config", "show", shipped, "--json"))
     again = tomllib.loads(output_of("config", "show", shipped))
     assert again["daemon"] == plain["daemon"]
-    assert again["slurm"] == {"guest_partitions": {"batch": "guest"}}
+    assert again["slurm"] == {"guest_partitions": {"batch": "guest"}, "lend": {}}
     assert output_of("config", "show", "--live") == '[daemon]\nmode = "advise"\n\n'
     assert tomllib.loads("\n".join(toml_lines({"a b": {"c": [1, "x"], "d": {"e": True}}, "f": 1.5}))) == {
         "a b": {"c": [1, "x"], "d": {"e": True}},

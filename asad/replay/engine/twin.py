@@ -193,11 +193,11 @@ def forecast_starts(
             if blocked and arrival[b] > now and not fits:
                 continue
             last = min(waiting, (b + 1) * BLOCK)
-            if blocked and arrival[b] == NEVER:  # all have come: the least of them is of two jobs, mostly
-                able = 0
-                for i in range(b * BLOCK, last):
-                    able += (wide[i] <= free) & ((wide[i] <= extra) | (now + planned[i] <= shadow))
-                if able == 0:
+            if (
+                blocked and arrival[b] > now
+            ):  # the least width and the least length are those of two jobs, mostly
+                here = slice(b * BLOCK, last)
+                if not _one_fits(submit[here], planned[here], wide[here], free, extra, now, shadow):
                     continue
             narrowest[b], shortest[b], arrival[b] = WIDEST, NEVER, NEVER
             for i in range(b * BLOCK, last):
@@ -231,15 +231,36 @@ def forecast_starts(
                 gone += 1
         while first < blocks and narrowest[first] == WIDEST and arrival[first] == NEVER:
             first += 1
-        following = end[by_end[ended]] if ended < running else NEVER
+        least, coming = WIDEST, NEVER
         for b in range(first, blocks):
-            following = min(following, arrival[b])
+            least, coming = min(least, narrowest[b]), min(coming, arrival[b])
+        following = min(coming, end[by_end[ended]] if ended < running else NEVER)
         if following == NEVER:
             break
         now = following
         while ended < running and end[by_end[ended]] <= now:
             free += cores[by_end[ended]]
             ended += 1
+            # where nobody fits yet, nothing happens at an end
+            if least > free and ended < running and end[by_end[ended]] < coming:
+                now = max(now, end[by_end[ended]])
+
+
+@borrowing
+def _one_fits(
+    submit: NDArray[np.float64],
+    planned: NDArray[np.float64],
+    wide: NDArray[np.int64],
+    free: int,
+    extra: int,
+    now: float,
+    shadow: float,
+) -> bool:
+    """Could one of these that wait start behind the reservation? Without branches, for vector instructions."""
+    able = 0
+    for i in range(len(wide)):
+        able += (wide[i] <= free) & (submit[i] <= now) & ((wide[i] <= extra) | (now + planned[i] <= shadow))
+    return able > 0
 
 
 @borrowing
@@ -265,9 +286,9 @@ def _sort_in(one: int, times: NDArray[np.float64], order: NDArray[np.int32], beg
             high = middle
         else:
             low = middle + 1
-    for k in range(count, low, -1):
-        order[k] = order[k - 1]
-    order[low] = one
+    behind = order[low : count + 1]
+    for k in range(len(behind)):
+        behind[k], one = one, behind[k]
 
 
 @borrowing

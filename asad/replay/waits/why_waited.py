@@ -137,7 +137,7 @@ def split_waits(
     else:
         ceilings, names = _inferable(jobs, rows)
         found = sweep(nodes, rows, ceilings)
-        if infer:
+        if infer and names:
             # what was held at one time is known by now; who was kept at that, the second time around
             most = found.held[ceilings.groups]
             most[ceilings.groups < 0] = np.inf
