@@ -415,7 +415,6 @@ class Waits(TypedDict):
     wait_mean_s: float
     wait_median_s: float
     not_eligible_h: float
-    """Before jobs became eligible: in no other figure."""
     reasons: list[Plain]
     limits: list[Plain]
     by: dict[str, list[Plain]]
