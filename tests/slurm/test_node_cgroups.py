@@ -382,8 +382,8 @@ def test_a_guest_runs_on_every_core_and_comes_back(node: Node) -> None:
     actor.expire(time.monotonic() + 61.0)
     for one, step in ((pid, 0), (later, 1)):
         assert cpuset_of(one) == origin.replace("step_0", f"step_{step}")
-    threads = actor.cgroups.threads(actor.jobs["1"])
-    assert len(threads) == 5 and all(os.sched_getaffinity(thread) == {CORE} for thread in threads)
+    cores = {thread: os.sched_getaffinity(thread) for thread in actor.cgroups.threads(actor.jobs["1"])}
+    assert len(cores) == 5 and all(one == {CORE} for one in cores.values()), cores
     assert not node.wide.exists() and actor.widening.held == {}
     changes = [(row.old, row.new) for row in actor.quotas.rows if "cpuset" in row.file]
     assert changes == [(str(CORE), CORES), (CORES, str(CORE))]
