@@ -196,7 +196,7 @@ def _fill_slots(s: State, slots: Slots, submit: NDArray[np.float64]) -> None:
     """Nobody has started. Rows that hold vacated slots start when those are vacated, and so are in no order."""
     s.slot["start"], s.slot["reach"] = slots.start, slots.reach
     s.slot["first"], s.slot["stop"] = slots.at[:-1], slots.at[1:]
-    s.part["node"], s.part["cores"] = slots.node, slots.cores
+    s.part["node"], s.part["cores"], s.part["recorded"] = slots.node, slots.cores, slots.node
     s.slot["arrival"] = np.argsort(submit, kind="stable")
     in_order = np.argsort(slots.start[: slots.held or len(slots.start)], kind="stable")
     s.slot["order"][: len(in_order)] = in_order

@@ -113,8 +113,10 @@ def _move(s: State, row: int) -> bool:
                 found = s.reach_node[k]
                 break
         if found < 0:
+            for k in range(first, i):
+                s.part[k].node = s.part[k].recorded
             return False
-        s.part[i].node = found  # of one that stays late its wish has changed, which nobody sees
+        s.part[i].node = found
     s.slot[row].moved = True
     return True
 

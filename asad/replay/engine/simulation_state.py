@@ -204,7 +204,9 @@ SLOT = np.dtype(
     ],
     align=True,
 )
-PART = np.dtype([("node", "i4"), ("cores", "i4")], align=True)
+PART = np.dtype(
+    [("node", "i4"), ("cores", "i4"), ("recorded", "i4")], align=True
+)  # the last one is a node, too
 
 
 class State(NamedTuple):
