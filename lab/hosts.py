@@ -71,7 +71,13 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(Case("barrier", round_ms, duty) for round_ms in (0.5, 5.0) for duty in (0.4, 0.7, 1.0)),
+    # each beside its control: the same rounds on one node, which show what meeting adds
+    *(
+        Case(kind, round_ms, duty)
+        for round_ms in (0.5, 5.0)
+        for duty in (0.4, 0.7, 1.0)
+        for kind in ("barrier", "lone")
+    ),
     Case("loader", 5.0, 0.2),
 )
 
@@ -314,7 +320,7 @@ class Bench:
         return [self.python, "-I", str(self.program), kind, f"--rate={rate!r}", *options]
 
     def start(self, case: Case) -> list[str]:
-        """Start the jobs of a host; a loader is one on each node."""
+        """Start the jobs of a host; one that meets nobody is a job on each node."""
         options = [f"--round-ms={case.round_ms:g}", f"--duty={case.duty:g}"]
         common = ("--job-name=host", HOST_LIMIT, MEMORY)
         if case.kind == "barrier":
@@ -416,7 +422,8 @@ def main(pairs: int, quick: bool, chosen: tuple[str, ...], out: Path | None) -> 
     """Measure what hosts lose beside guests that asad lends to, on a real Slurm of two nodes on this machine.
 
     Hosts are a job of two processes on two nodes that meet after rounds of 0.5 and 5 ms, at a duty of 40, 70 and
-    100 %, and a data loader that wakes 200 times a second. The machine must be idle otherwise. Needs root.
+    100 %, the same rounds of jobs on one node that meet nobody, and a data loader that wakes 200 times a second. The
+    machine must be idle otherwise. Needs root.
     """
     console = Console(stderr=True)
     cases = [case for case in CASES if not chosen or any(text in case.name for text in chosen)]

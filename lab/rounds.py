@@ -2,13 +2,15 @@
 
     python3 rounds.py calibrate
     python3 rounds.py barrier --round-ms 0.5 --duty 0.4 --rate 30e6 --meet /tmp/socket
+    python3 rounds.py lone --round-ms 5 --duty 0.4 --rate 30e6
     python3 rounds.py loader --round-ms 5 --duty 0.2 --rate 30e6
     python3 rounds.py arithmetic --rate 30e6
     python3 rounds.py copies --rate 100
 
 barrier     two processes (ranks 0 and 1, by SLURM_PROCID) work, sleep, and meet after every round; at a duty of 1 they
             never sleep, and wait for each other as MPI does, busily
-loader      works and sleeps, without anybody to meet: 200 rounds of 5 ms a second
+lone        the same rounds without anybody to meet: what such a host would lose on one node
+loader      one that wakes often and works little: 200 rounds of 5 ms a second
 arithmetic  integer arithmetic without an end
 copies      copies of 32 MiB without an end
 
@@ -30,7 +32,7 @@ import sys
 import time
 from collections.abc import Callable
 
-HOSTS, GUESTS = ("barrier", "loader"), ("arithmetic", "copies")
+HOSTS, GUESTS = ("barrier", "lone", "loader"), ("arithmetic", "copies")
 SHOWN_S = 0.25
 COPY_BYTES = 32 * 2**20
 LOOPS = 5_000
