@@ -11,6 +11,7 @@ from asad.replay.engine.placement import fits, keep_clear
 from asad.replay.engine.queue import next_candidate, next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh
 from asad.replay.engine.recorded import recorded_pass
+from asad.replay.engine.site_backfill import site_pass
 from asad.replay.engine.simulation_state import (
     CONSERVATIVE,
     EXTRA,
@@ -26,6 +27,7 @@ from asad.replay.engine.simulation_state import (
     SCANNED,
     SCHEDULER,
     SHADOW,
+    SLURM,
     TAIL,
     WAITING,
     State,
@@ -37,6 +39,9 @@ def scheduling_pass(s: State, now: float, freed: bool) -> None:
     """Start who may start now; `freed` says whether anything has ended since the last pass."""
     if s.c[SCHEDULER] == RECORDED:
         recorded_pass(s, now, freed)
+        return
+    if s.c[SCHEDULER] == SLURM:
+        site_pass(s, now, freed)
         return
     if s.c[WAITING] == 0:
         return

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from asad.errors import UsageError
 from asad.replay.engine.clock import skip_dependents
+from asad.replay.engine.rules import Rules, no_rules, own_rules
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     BLOCK,
@@ -45,6 +46,7 @@ from asad.replay.engine.simulation_state import (
     POLL,
     QUEUE_ENTRY,
     RECENT,
+    RECORDED,
     RUN_ENTRY,
     SCHEDULER,
     SEED,
@@ -101,6 +103,7 @@ def new_state(
     array: NDArray[np.int32] | None = None,
     gather: bool = False,
     slots: Slots | None = None,
+    rules: Rules | None = None,
 ) -> State:
     """A cluster at rest before its first job.
 
@@ -112,7 +115,7 @@ def new_state(
     shows each change, also while nobody waits.
     `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
     for none, and `gather` shows one waiting task an array. `slots` are for the scheduler RECORDED
-    alone.
+    alone. `rules` are what the scheduler SLURM goes by; with RECORDED they serve to foretell starts.
 
     Raises UsageError for what compiled code could not bear, see `check_nodes` and `check_jobs`.
     """
@@ -120,11 +123,13 @@ def new_state(
     total = int(node_cores.sum())
     check_nodes(node_cores, node_memory, needed=use_memory and bool((jobs["memory"] > 0).any()))
     logged = n if slots is None else slots.logged
+    if slots is None and rules is not None:
+        slots = _any_parts(rules, jobs["submit"], jobs["cores"])
     check_jobs(jobs if array is None or not admission else {**jobs, "array": array}, total, slots)
     front = padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
     if admission:
         padded *= 2  # who is admitted stands in the first half
-    placed = placed or use_memory
+    placed = placed or use_memory or rules is not None
     if array is None or not admission:
         array = np.full(n if admission else 0, -1, np.int32)
     s = State(
@@ -144,10 +149,13 @@ def new_state(
         part=np.zeros(0 if slots is None else len(slots.node), PART),
         reach_at=np.zeros(1, np.int64) if slots is None else slots.reach_at.copy(),
         reach_node=np.zeros(0, np.int32) if slots is None else slots.reach_node.copy(),
+        rules=no_rules() if rules is None else own_rules(rules),
     )
     s.c[LOGGED] = logged
     if slots is not None:
         _fill_slots(s, slots, jobs["submit"])
+        if scheduler != RECORDED:
+            s.c[IN_ORDER] = 0  # nobody's start is given
     if admission:
         _group(s, array)
         s.c[ADMISSION], s.c[GATHER] = True, gather
@@ -169,6 +177,18 @@ def new_state(
     s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
     skip_dependents(s)
     return s
+
+
+def _any_parts(rules: Rules, submit: NDArray[np.float64], cores: NDArray[np.int32]) -> Slots:
+    """Room for the nodes that each job will have."""
+    reach = np.diff(rules.reach_at)[rules.rule["reach"]]
+    most = np.where(rules.rule["wide"] > 0, rules.rule["wide"], np.minimum(cores, reach))
+    at = np.concatenate(([0], np.cumsum(most))).astype(np.int64)
+    none, count = np.zeros(at[-1], np.int32), len(submit)
+    nowhere = np.full(count, -1, np.int32)
+    return Slots(
+        np.full(count, NEVER), at, none, none, nowhere, np.zeros(1, np.int64), np.zeros(0, np.int32), count, 0
+    )
 
 
 def _fill_jobs(s: State, jobs: dict[str, NDArray[Any]]) -> None:

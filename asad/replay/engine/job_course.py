@@ -89,7 +89,7 @@ def end_job(s: State, job: int, now: float) -> None:
     if not was_guest:
         s.c[FREE] += s.job[job].cores
         unplan(s, job)
-    if not was_guest or s.c[MEMORY]:
+    if not was_guest or s.c[MEMORY] or len(s.rules.rule):  # limits count guests, too
         s.c[RESERVED] = 0
     child = s.job[job].child
     while child >= 0:

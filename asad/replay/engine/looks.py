@@ -13,6 +13,7 @@ from asad.replay.engine.clock import run_to_poll
 from asad.replay.engine.guests import has_open_cores, lend, spread
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh, settle
+from asad.replay.engine.site_backfill import estimate_by_rules
 from asad.replay.engine.simulation_state import (
     CHANGES,
     ENDED,
@@ -36,7 +37,14 @@ from asad.replay.engine.simulation_state import (
     is_job,
     note_change,
 )
-from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience, outwait
+from asad.replay.engine.twin import (
+    Experience,
+    follow,
+    forecast_by_rules,
+    forecast_starts,
+    no_experience,
+    outwait,
+)
 from asad.share.jit_args import JitArgs
 
 DEEPER = 4
@@ -157,10 +165,16 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
     now = s.f[NOW]
     due = count > 0 and s.c[PLACED] and now >= looks.estimated_at[0] + interval
     if due and (s.c[GATHER] or has_open_cores(s)):
-        estimate_starts(s, depth, looks.estimate)
+        if len(s.rules.rule) and s.c[SCHEDULER] != RECORDED:
+            estimate_by_rules(s, looks.estimate)
+        else:
+            estimate_starts(s, depth, looks.estimate)
         looks.estimated_at[0] = now
         if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
-            forecast_starts(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
+            if len(twin.rules.rule):
+                forecast_by_rules(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
+            else:
+                forecast_starts(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
             if twin.c[SCHEDULER] == RECORDED:
                 outwait(twin, DEEPER * depth, looks.own_estimate)
             looks.estimated_at[1] = now

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
+from asad.replay.engine.rules import Rules
 
-FCFS, EASY, CONSERVATIVE, RECORDED = 0, 1, 2, 3
+FCFS, EASY, CONSERVATIVE, RECORDED, SLURM = 0, 1, 2, 3, 4
 ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
 """What becomes of a job; who is withheld waits outside the queue: it is deferred, or beyond its array's throttle."""
 
@@ -223,11 +224,12 @@ class State(NamedTuple):
     core: NDArray[Any]  # (C,) CORE
     task: NDArray[Any]  # (n,) TASK, (0,) without admission
     vary: NDArray[np.float64]  # (2C, 2 + RECENT) where use varies, else (0, …): of owners, then of guests
-    # of recorded starts, else (0,)
+    # of recorded starts and of the scheduler SLURM, else (0,)
     slot: NDArray[Any]  # (n,) SLOT
     part: NDArray[Any]  # PART: cores of a node that a job is to have
     reach_at: NDArray[np.int64]  # (K + 1,) where the nodes of each reach begin
     reach_node: NDArray[np.int32]
+    rules: Rules  # of the scheduler SLURM, else of no rows
 
 
 @compiled(inline="always")

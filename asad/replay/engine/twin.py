@@ -11,6 +11,7 @@ from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.event_heap import move
 from asad.replay.engine.queue import next_waiting
+from asad.replay.engine.site_backfill import in_order, plan_starts
 from asad.replay.engine.simulation_state import (
     DONE,
     ENDED,
@@ -244,6 +245,35 @@ def forecast_starts(
             # where nobody fits yet, nothing happens at an end
             if least > free and ended < running and end[by_end[ended]] < coming:
                 now = max(now, end[by_end[ended]])
+
+
+@allocating
+def forecast_by_rules(
+    s: State, other: State, seen: Experience, depth: int, estimate: NDArray[np.float64]
+) -> None:
+    """The same by the rules of the cluster's own Slurm: in order of priority, each as soon as its nodes, gres and limits
+    let it, if all run as long as is expected. Who is held by a limit waits on for as long as it has waited."""
+    now = s.f[NOW]
+    waiting = in_order(s, now)[:depth]
+    most = len(waiting) + other.c[NEXT] - s.c[NEXT]
+    rows, since, lasts, run_end = np.empty(most, np.int32), np.empty(most), np.empty(most), np.empty(s.c[RUN])
+    count = len(waiting)
+    rows[:count] = waiting
+    for k in range(s.c[NEXT], other.c[NEXT]):  # those that have come since the time of this cluster
+        job = arrival(s, k)
+        if s.job[job].depends < 0:
+            rows[count] = job
+            count += 1
+    for i in range(count):
+        since[i] = max(now, s.job[rows[i]].submit)
+        lasts[i] = max(1.0, _expected_run(s, other, seen, rows[i]))
+    for i in range(s.c[RUN]):
+        job = s.run[i].job
+        run_end[i] = s.job[job].start + _expected_run(s, other, seen, job)
+    plan_starts(s, since[:count], rows[:count], lasts[:count], run_end, estimate, now)
+    for job in rows[:count]:
+        if np.isnan(estimate[job]):
+            estimate[job] = now + max(0.0, now - s.job[job].submit)
 
 
 @borrowing
