@@ -157,6 +157,9 @@ class Machine:
     """What was assumed of it, a sentence each."""
     time_limits_s: Mapping[str, float] = field(default_factory=dict)
     """By partition the longest that its jobs may run (inf: for ever), as far as that is known."""
+    site: Any = None
+    """What is known of how its cluster schedules (`asad.replay.site.Site`, typed by `asad.replay.site.site_of`); None
+    if nothing is. It has a row a node: whoever takes some of the nodes, or in another order, takes `of_nodes` of it."""
 
     @property
     def total_cores(self) -> int:
