@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +82,24 @@ class JobLog:
     qos: Ints | None = None
     """Code into `qos_names`, -1 for none; None if no job has one."""
     qos_names: tuple[str, ...] = ()
+    reason: Ints | None = None
+    """Code into `reasons`, -1 for none; None if no job has one."""
+    reasons: tuple[str, ...] = ()
+    """Why a job was kept waiting last, for something else than its priority or resources, in Slurm's words; the log
+    does not say when."""
+    priority: Floats | None = None
+    """Slurm's priority of it, as it was last; NaN if not recorded, None if that of no job is."""
+    start_flag: Ints | None = None
+    """Code into `start_flags`, -1 for none; None if no job has one."""
+    start_flags: tuple[str, ...] = ()
+    """Who started it: `SchedSubmit` (at its submission), `SchedMain` or `SchedBackfill`."""
+    constraint: Ints | None = None
+    """Code into `constraints`, -1 for none; None if no job has one."""
+    constraints: tuple[str, ...] = ()
+    """The features that its nodes had to have, as `--constraint` is written. Hostile text."""
+    reservation: Ints | None = None
+    """Code into `reservations`, -1 for none; None if no job has one."""
+    reservations: tuple[str, ...] = ()
     node_set: Ints | None = None
     """Code of its node list in `Recorded.held`, -1 for none; None if no job has one."""
 
@@ -103,16 +121,7 @@ class JobLog:
             if isinstance(getattr(self, column.name), np.ndarray)
         }
         columns["depends_on"] = new_row[columns["depends_on"]]
-        return JobLog(
-            **columns,
-            users=self.users,
-            applications=self.applications,
-            partitions=self.partitions,
-            hints=self.hints,
-            gres_texts=self.gres_texts,
-            accounts=self.accounts,
-            qos_names=self.qos_names,
-        )
+        return replace(self, **columns)
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:
         """Which jobs are runs of one application: same user, same job name but for numbers (`asad.applications`), same
@@ -157,6 +166,9 @@ class Machine:
     """What was assumed of it, a sentence each."""
     time_limits_s: Mapping[str, float] = field(default_factory=dict)
     """By partition the longest that its jobs may run (inf: for ever), as far as that is known."""
+    site: Any = None
+    """What is known of how its cluster schedules (`asad.replay.site.Site`, typed by `asad.replay.site.site_of`); None
+    if nothing is. It has a row a node: whoever takes some of the nodes, or in another order, takes `of_nodes` of it."""
 
     @property
     def total_cores(self) -> int:

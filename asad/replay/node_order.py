@@ -8,6 +8,7 @@ import numpy as np
 
 from asad.model import Ints, Machine
 from asad.replay.recorded_starts import RecordedStarts
+from asad.replay.site import site_of
 
 
 def drawn_order(starts: RecordedStarts, seed: int) -> RecordedStarts:
@@ -18,6 +19,7 @@ def drawn_order(starts: RecordedStarts, seed: int) -> RecordedStarts:
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=order.dtype)
     machine, slots = starts.machine, starts.slots
+    site = site_of(machine)
     rows = np.repeat(np.arange(len(slots.start)), np.diff(slots.at))
     parts = np.lexsort((place[slots.node], rows))
     reaches = np.repeat(np.arange(len(slots.reach_at) - 1), np.diff(slots.reach_at))
@@ -29,6 +31,7 @@ def drawn_order(starts: RecordedStarts, seed: int) -> RecordedStarts:
             node_names=tuple(machine.node_names[node] for node in order.tolist()),
             cores=machine.cores[order],
             memory_bytes=machine.memory_bytes[order],
+            site=None if site is None else site.of_nodes(order),
         ),
         closed=starts.closed[order],
         slots=slots._replace(

@@ -11,8 +11,9 @@ from asad.model import Ints, JobLog
 
 
 def log_of(rows: Sequence[Mapping[str, Any]]) -> JobLog:
-    """Of each row `user`, `account`, `qos`, `partition`, `gres` (names), `cores`, `memory` (bytes), `nodes`, `submit`,
-    `start`, `run`, `limit` (seconds) count; what is left out is not recorded, or of one core for 100 s.
+    """Of each row `user`, `account`, `qos`, `partition`, `gres`, `reason`, `start_flag`, `constraint`, `reservation`
+    (names), `cores`, `memory` (bytes), `nodes`, `submit`, `start`, `run`, `limit` (seconds) and `priority` count; what
+    is left out is not recorded, or of one core for 100 s.
     """
     count = len(rows)
 
@@ -26,6 +27,8 @@ def log_of(rows: Sequence[Mapping[str, Any]]) -> JobLog:
 
     user, account, qos = coded("user"), coded("account"), coded("qos")
     partition, gres = coded("partition"), coded("gres")
+    reason, constraint, reservation = coded("reason"), coded("constraint"), coded("reservation")
+    start_flag, priority = coded("start_flag"), column("priority", np.nan)
     submit = column("submit", 0.0)
     return JobLog(
         job_id=np.arange(1, count + 1),
@@ -51,4 +54,13 @@ def log_of(rows: Sequence[Mapping[str, Any]]) -> JobLog:
         accounts=account[1],
         qos=qos[0] if qos[1] else None,
         qos_names=qos[1],
+        reason=reason[0] if reason[1] else None,
+        reasons=reason[1],
+        priority=None if np.isnan(priority).all() else priority,
+        start_flag=start_flag[0] if start_flag[1] else None,
+        start_flags=start_flag[1],
+        constraint=constraint[0] if constraint[1] else None,
+        constraints=constraint[1],
+        reservation=reservation[0] if reservation[1] else None,
+        reservations=reservation[1],
     )

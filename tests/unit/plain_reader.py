@@ -114,7 +114,8 @@ def record_of(fields: dict[str, str]) -> Record:
     cores = cores or whole(get("reqcpus")) or whole(asked.get("cpu"))
     nodes = whole(get("nnodes")) or whole(get("allocnodes"))
     nodes = nodes or whole(held.get("node")) or whole(get("reqnodes"))
-    memory = memory_of(held.get("mem"), cores, nodes) or memory_of(get("reqmem"), cores, nodes) or None
+    memory = memory_of(held.get("mem"), cores, nodes) or memory_of(get("reqmem"), cores, nodes)
+    memory = memory or memory_of(asked.get("mem"), cores, nodes) or None
     running = "end" in fields and end is None
     state = re.fullmatch(r"([A-Z_]*)(?:\+| by \S+)?", given(get("state"))).group(1)
     cpu = duration(get("totalcpu")) or None

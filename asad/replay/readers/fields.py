@@ -34,6 +34,15 @@ LOCAL_TIME = re.compile(
 )
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
 GRES = re.compile(r"[A-Za-z][\w-]{0,40}(?::[A-Za-z][\w.-]{0,60})?", re.ASCII)
+START_FLAGS = {
+    "schedsubmit": "SchedSubmit",
+    "schedmain": "SchedMain",
+    "schedbackfill": "SchedBackfill",
+    "started_on_submit": "SchedSubmit",
+    "started_on_schedule": "SchedMain",
+    "started_on_backfill": "SchedBackfill",
+}
+"""Who started a job, in small letters, as sacct's text and its JSON have it → the former."""
 Value = TypeVar("Value")
 
 
@@ -175,6 +184,16 @@ def count(text: str) -> int:
     return int(float(word))
 
 
+def priority(text: str) -> float:
+    """`Priority`: a number of 0 and more; NaN if missing."""
+    word = text.strip()
+    if WHOLE.fullmatch(word):
+        return float(word)
+    if word.lower() in MISSING:
+        return math.nan
+    raise BadValue(f"{quoted(text)} is not a priority", "write a whole number, like 4294901759")
+
+
 def memory(text: str, *, rounded: bool = False) -> float:
     """`128G`, `2800M`, `64000` (mebibytes) → bytes; units are powers of 1024.
 
@@ -267,6 +286,17 @@ def state(text: str) -> str:
     if word and not word.replace("_", "").isalpha():
         raise BadValue(f"{quoted(text)} is not a state", "write COMPLETED, FAILED, TIMEOUT, …")
     return word
+
+
+def reason(text: str) -> str:
+    """`Reason`, Slurm's word for why a job waited; empty if there was none."""
+    return "" if text.strip().lower() in MISSING else text.strip()
+
+
+def start_flag(text: str) -> str:
+    """Of `Flags` the one that says who started a job: `SchedBackfill` of `SchedBackfill,StartReceived`, or as JSON has
+    it `STARTED_ON_BACKFILL`; empty if none does."""
+    return next((START_FLAGS[word] for word in re.findall(r"\w+", text.lower()) if word in START_FLAGS), "")
 
 
 def name(text: str) -> str:

@@ -25,9 +25,15 @@ NUMBERS = {
     "time_limit_s": np.dtype(np.float64),  # or PARTITION_LIMIT
     "memory_bytes": np.dtype(np.float64),
     "cpu_time_s": np.dtype(np.float64),  # of the job's own record: NaN or 0 if it was not measured
+    "priority": np.dtype(np.float64),  # NaN: not recorded
 }
 """Columns of numbers, one row a record in the order of the log."""
-NAMES = ("state", "cluster", "user", "application", "partition", "hint", "gres", "account", "qos")
+CODED = (
+    *("user", "application", "partition", "hint", "gres", "account", "qos"),
+    *("reason", "start_flag", "constraint", "reservation"),
+)
+"""Those columns of texts that are columns of a `JobLog`, too."""
+NAMES = ("state", "cluster", *CODED)
 """Columns of texts, kept as codes in the order of appearance; the empty text is −1. `hint` is as `hint_of` has it,
 `gres` as `fields.gres_text`."""
 
@@ -90,9 +96,13 @@ class JobRecords:
                 continue
             code = self._code[name]
             column = names[name]
-            for text in dict.fromkeys(column):
+            distinct = dict.fromkeys(column)
+            for text in distinct:
                 code.setdefault(text, -1 if text == "" else len(code) - ("" in code))
-            self._parts[name].append(np.array([code[text] for text in column], dtype=np.int32))
+            if len(distinct) == 1:  # as of columns that nobody fills in
+                self._parts[name].append(np.full(len(job_id), code[text], dtype=np.int32))
+            else:
+                self._parts[name].append(np.array([code[text] for text in column], dtype=np.int32))
         sets = np.full(len(job_id), UNKNOWN_NODES, dtype=np.int64)
         for place, nodes in enumerate(node_list or ()):
             if nodes is None:

@@ -15,7 +15,7 @@ from asad.errors import LogError
 from asad.model import Floats, Ints, JobLog
 from asad.replay.readers.accounting_log import BadValue, Holdings, Reading, Recorded, quoted, recorded_of
 from asad.replay.readers.fields import PARTITION_LIMIT
-from asad.replay.readers.job_records import JobRecords, Steps
+from asad.replay.readers.job_records import CODED, JobRecords, Steps
 
 PENDING_STATES = frozenset({"PENDING", "PD"})
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "R", "S"})
@@ -237,16 +237,12 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
     order = kept[np.argsort(table["submit_s"][kept], kind="stable")]
     chosen = rows[order]
     ids = [job_id[row] for row in order.tolist()]
-    coded = {
-        name: _codes(records, name, chosen)
-        for name in ("user", "application", "partition", "hint", "gres", "account", "qos")
-    }
+    coded = {name: _codes(records, name, chosen) for name in CODED}
     submit_s, start_s = table["submit_s"][order], table["start_s"][order]
     eligible_s = records.column("eligible_s")[chosen]
     early = int(np.count_nonzero(start_s < submit_s))
     reading.note(early, "jobs started before their submit time (requeued or edited): taken as recorded")
-    (hint, hints), (gres, gres_texts) = coded["hint"], coded["gres"]
-    (account, accounts), (qos, qos_names) = coded["account"], coded["qos"]
+    priority = records.column("priority")[chosen]
     node_set = records.column("node_set")[chosen]
     node_set = np.where(np.append(records.node_lists.empty, True)[node_set], -1, node_set)
     node_set[folded[order]] = -1  # its components' nodes are several lists
@@ -269,18 +265,27 @@ def _to_jobs(records: JobRecords, reading: Reading) -> tuple[JobLog, Holdings | 
         users=coded["user"][1],
         applications=coded["application"][1],
         partitions=coded["partition"][1],
-        hint=hint if hints else None,
-        hints=hints,
-        gres=gres if gres_texts else None,
-        gres_texts=gres_texts,
+        hint=_if_any(coded["hint"]),
+        hints=coded["hint"][1],
+        gres=_if_any(coded["gres"]),
+        gres_texts=coded["gres"][1],
         # what became eligible before it was submitted, or after it started, says nothing of its wait
         eligible_s=None
         if np.isnan(eligible_s).all()
         else np.where((eligible_s > submit_s) & (eligible_s <= start_s), eligible_s, submit_s),
-        account=account if accounts else None,
-        accounts=accounts,
-        qos=qos if qos_names else None,
-        qos_names=qos_names,
+        account=_if_any(coded["account"]),
+        accounts=coded["account"][1],
+        qos=_if_any(coded["qos"]),
+        qos_names=coded["qos"][1],
+        reason=_if_any(coded["reason"]),
+        reasons=coded["reason"][1],
+        priority=None if np.isnan(priority).all() else priority,
+        start_flag=_if_any(coded["start_flag"]),
+        start_flags=coded["start_flag"][1],
+        constraint=_if_any(coded["constraint"]),
+        constraints=coded["constraint"][1],
+        reservation=_if_any(coded["reservation"]),
+        reservations=coded["reservation"][1],
         node_set=node_set.astype(np.int32) if (node_set >= 0).any() else None,
     )
     return jobs, held
@@ -493,13 +498,21 @@ def _fold_components(
     return np.flatnonzero(~folded), several
 
 
+def _if_any(coded: tuple[Ints, tuple[str, ...]]) -> Ints | None:
+    """The codes, None if they stand for nothing."""
+    codes, texts = coded
+    return codes if texts else None
+
+
 def _codes(records: JobRecords, name: str, rows: NDArray[np.intp]) -> tuple[Ints, tuple[str, ...]]:
     """Codes of a column in the order in which they appear in `rows`, −1 for the empty text, and what they stand for."""
+    texts = records.texts(name)
+    if len(texts) == 1:
+        return np.full(len(rows), -1, dtype=np.int32), ()
     column = records.column(name)[rows]
     distinct, first = np.unique(column, return_index=True)
     by_appearance = distinct[np.argsort(first)]
     by_appearance = by_appearance[by_appearance >= 0]
-    texts = records.texts(name)
     new = np.full(len(texts), -1, dtype=np.int32)
     new[by_appearance] = np.arange(len(by_appearance), dtype=np.int32)
     new[-1] = -1

@@ -78,6 +78,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "reqtres": fields.tres,
     "state": fields.state,
     "nodelist": runs_of,
+    "priority": fields.priority,
 }
 """Typed columns: what is used, and what shows where a name with delimiters in it ends."""
 NAMES = {
@@ -88,10 +89,24 @@ NAMES = {
     "hint": ("comment",),
     "account": ("account",),
     "qos": ("qos",),
+    "reason": ("reason",),
+    "start_flag": ("flags",),
+    "constraint": ("constraints",),
+    "reservation": ("reservation",),
 }
 """Texts of a record, and the columns of which the first that is there has them."""
-PLAIN_NAMES: dict[str, Callable[[str], str]] = {"application": str, "hint": hint_of}
+PLAIN_NAMES: dict[str, Callable[[str], str]] = {
+    "application": str,
+    "hint": hint_of,
+    "reason": fields.reason,
+    "start_flag": fields.start_flag,
+}
 """What is taken as it stands, or has its own reader: a job may be called Unknown."""
+REPEATED = ("reason", "start_flag", "constraint", "reservation")
+"""Texts of which a log has few."""
+OPTIONAL = frozenset(("reason", "flags", "constraints", "reservation", "priority"))
+"""Columns that only add to what is known of a job: where a record can be read in several ways that differ in them
+alone, they are taken as not recorded."""
 TEXT_COLUMNS = frozenset(name for several in NAMES.values() for name in several)
 REQUIRED = (
     (("jobid", "jobidraw"), "JobID"),
@@ -186,6 +201,8 @@ class _Table:
             name: fields.Memo(parse) for name, parse in PARSERS.items()
         }
         self._name = fields.name_in_csv if log_format == "csv" else fields.name
+        for name in REPEATED:
+            self._memo[name] = fields.Memo(PLAIN_NAMES.get(name, self._name))
         self._flagged = 0
         self._float_ids: bool | None = None
         comma = header.delimiter == ","
@@ -201,6 +218,7 @@ class _Table:
                 at for at, name in enumerate(names) if name in FREE_TEXT or (comma and name in LISTS)
             ),
             readable={at: readable for at, name in enumerate(names) if (readable := self._readable(name))},
+            optional=frozenset(at for name, at in self.place.items() if name in OPTIONAL),
             usual={at: _matches(USUAL_SHAPES[name]) for at, name in enumerate(names) if name in USUAL_SHAPES},
         )
 
@@ -313,6 +331,19 @@ class _Table:
             self.records.local_times = any(
                 fields.is_local(one) for name in TIMES if name in text for one in text[name][:100]
             )
+        memory_bytes = np.array(
+            [
+                tres.memory_bytes
+                if tres.memory_bytes > 0
+                else one.amount_bytes
+                * (1 if one.per == "job" else core if one.per == "core" else node or math.nan)
+                for tres, one, core, node in zip(
+                    allocated, asked, cores.tolist(), nodes.tolist(), strict=True
+                )
+            ]
+        )
+        if "reqtres" in text and (unknown := np.isnan(memory_bytes)).any():
+            memory_bytes[unknown] = np.array([tres.memory_bytes for tres in requested])[unknown]
         numbers: dict[str, Any] = {
             "line": lines,
             "submit_s": column("submit", math.nan),
@@ -324,16 +355,9 @@ class _Table:
             "cores": cores,
             "nodes": nodes,
             "time_limit_s": first_of("timelimitraw", "timelimit"),
-            "memory_bytes": [
-                tres.memory_bytes
-                if tres.memory_bytes > 0
-                else one.amount_bytes
-                * (1 if one.per == "job" else core if one.per == "core" else node or math.nan)
-                for tres, one, core, node in zip(
-                    allocated, asked, cores.tolist(), nodes.tolist(), strict=True
-                )
-            ],
+            "memory_bytes": memory_bytes,
             "cpu_time_s": column("totalcpu", math.nan),
+            "priority": column("priority", math.nan),
         }
         names = {
             "state": column("state", ""),
@@ -342,7 +366,8 @@ class _Table:
         for name, several in NAMES.items():
             found = next((one for one in several if one in text), None)
             if found is not None:
-                names[name] = list(map(PLAIN_NAMES.get(name, self._name), text[found]))
+                read = self._memo[name].__getitem__ if name in REPEATED else PLAIN_NAMES.get(name, self._name)
+                names[name] = list(map(read, text[found]))
         if "user" in text and "uid" in text:
             uids = map(self._name, text["uid"])
             names["user"] = [user or uid for user, uid in zip(names["user"], uids, strict=True)]

@@ -106,10 +106,11 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
         raise BadValue("this is no job record", "write the log again with `sacct --json`")
     allocated = _tres(record, "tres.allocated")
     cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
-    cores = cores or _whole(_tres(record, "tres.requested").get("cpu", 0), "tres.requested")
+    requested = _tres(record, "tres.requested") if not {"cpu", "mem", "gres"} <= allocated.keys() else {}
+    cores = cores or _whole(requested.get("cpu", 0), "tres.requested")
     nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
     elapsed = _number(record, "time.elapsed")
-    memory, flagged = _memory(record, allocated, cores, nodes)
+    memory, flagged = _memory(record, allocated, requested, cores, nodes)
     names = _text(record, "nodes")
     try:
         _check_nodes(names)
@@ -141,7 +142,12 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
         "qos": _text(record, "qos"),
         "nodes_text": names if "nodes" in record else None,
         "hint": hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
-        "gres": _gres(record, "tres.allocated") if "gres" in allocated else "",
+        "gres": _gres(record, allocated, requested),
+        "priority": _priority(record),
+        "reason": fields.reason(_plain_name(_within(record.get("state"), "reason"))),
+        "start_flag": _start_flag(record.get("flags")),
+        "constraint": _plain_name(record.get("constraints")),
+        "reservation": _plain_name(_within(record.get("reservation"), "name")),
     }
     # only now that nothing of it can fail: of a bad record nothing counts
     flags["flagged"] += flagged
@@ -258,6 +264,28 @@ def _state(record: Mapping[str, Any]) -> str:
     return fields.state(value)
 
 
+def _priority(record: Mapping[str, Any]) -> float:
+    """NaN where none was set. It has 32 bits, and the marks of 22.05 in them."""
+    value = _number(record, "priority")
+    return value if math.isfinite(value) else math.nan
+
+
+def _within(value: Any, key: str) -> Any:
+    """What an object has under a key; None if it is none."""
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _start_flag(flags: Any) -> str:
+    """Who started it, of a list of flags."""
+    words = [flag for flag in flags if isinstance(flag, str)] if isinstance(flags, list) else []
+    return fields.start_flag(" ".join(words)) if words else ""
+
+
+def _plain_name(value: Any) -> str:
+    """A text that only adds to what is known of a job; of no reservation the name is 0 in 22.05."""
+    return fields.name(_whole_characters(value)) if isinstance(value, str) else ""
+
+
 def _job_id(record: Mapping[str, Any]) -> str:
     number = _id(record, "job_id", bits=0)
     if not number:
@@ -305,8 +333,19 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
     return amounts
 
 
-def _gres(record: Mapping[str, Any], key: str) -> str:
-    """The gres among them; `_tres` has refused what is no list of resources."""
+def _gres(record: Mapping[str, Any], allocated: Mapping[str, float], requested: Mapping[str, float]) -> str:
+    """The gres that a job held, or asked for where it is not known what it held; `_tres` has refused what is no list of
+    resources."""
+    key = next(
+        (
+            f"tres.{name}"
+            for name, amounts in (("allocated", allocated), ("requested", requested))
+            if "gres" in amounts
+        ),
+        "",
+    )
+    if not key:
+        return ""
     entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
     names = [(entry.get("name"), entry.get("count")) for entry in entries]
     return fields.gres_text(
@@ -315,7 +354,11 @@ def _gres(record: Mapping[str, Any], key: str) -> str:
 
 
 def _memory(
-    record: Mapping[str, Any], allocated: Mapping[str, float], cores: int, nodes: int
+    record: Mapping[str, Any],
+    allocated: Mapping[str, float],
+    requested: Mapping[str, float],
+    cores: int,
+    nodes: int,
 ) -> tuple[float, bool]:
     """Bytes reserved over all nodes (NaN: not known), and whether Slurm's per-core flag was in the number."""
     total = allocated.get("mem", math.nan)
@@ -327,12 +370,14 @@ def _memory(
             return each * count * MEBIBYTE, False
     value = _at(record, "required.memory")
     counts = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    if not counts or value in NO_MEMORY:
-        return math.nan, False
-    megabytes, flagged = fields.per_core_flag(value)
-    if not flagged and megabytes >= 2**31:
-        return math.nan, False
-    return megabytes * (cores if flagged else nodes) * MEBIBYTE or math.nan, flagged
+    if counts and value not in NO_MEMORY:
+        megabytes, flagged = fields.per_core_flag(value)
+        if flagged or megabytes < 2**31:
+            memory = megabytes * (cores if flagged else nodes) * MEBIBYTE
+            if memory:
+                return memory, flagged
+    total = requested.get("mem", math.nan)
+    return (total * MEBIBYTE if 0 < total < 2**53 else math.nan), False
 
 
 def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> float:

@@ -65,6 +65,8 @@ class Layout:
     """Columns that may hold delimiters and line breaks."""
     readable: Mapping[int, Readable]
     """Whether a text can stand in a column, where not any can."""
+    optional: frozenset[int] = frozenset()
+    """Columns that are used and left empty where readings of a record do not agree in them."""
     usual: Mapping[int, Readable] = field(default_factory=dict)
     """Whether a text is one that usually stands in a column of free text; others count only if there is no other
     way."""
@@ -337,8 +339,8 @@ def _whole(row: Row, layout: Layout) -> bool:
 def _resolved(record: Row, layout: Layout) -> Row:
     """Give the surplus fields of a record to its names, so that every other column can be read.
 
-    Where that can be done in several ways, they must agree in all columns that are used; those that are not are left
-    empty. Raises BadValue.
+    Where that can be done in several ways, they must agree in all columns that are used and not optional; those that
+    are not used are left empty. Raises BadValue.
     """
     surplus = len(record) - layout.width
     if surplus and not layout.free:
@@ -369,21 +371,26 @@ def _resolved(record: Row, layout: Layout) -> Row:
                 )
             continue
         for place, value in stretch.used:
-            resolved[place] = _agreed(value, (record[place + end] for end in ends), surplus)
+            there = (record[place + end] for end in ends)
+            resolved[place] = _agreed(value, there, surplus, place in layout.optional)
         begins = [(before, end - before) for end in ends for before in ended[end]]
         if stretch.value is not None:
             texts = (_text(record, stretch.place, *begin, layout.delimiter) for begin in begins)
-            resolved[stretch.place] = _agreed(stretch.value, texts, surplus)
+            optional = stretch.place in layout.optional
+            resolved[stretch.place] = _agreed(stretch.value, texts, surplus, optional)
         ends = list({before for before, _ in begins})
     return resolved
 
 
-def _agreed(value: Callable[[str], Any], texts: Iterable[str], surplus: int) -> str:
-    """The text of a column that is used, in which all ways to read a record agree. Raises BadValue."""
+def _agreed(value: Callable[[str], Any], texts: Iterable[str], surplus: int, optional: bool) -> str:
+    """The text of a column that is used, in which all ways to read a record agree. Where they do not, an `optional`
+    one is empty. Raises BadValue for others."""
     found: dict[Any, str] = {}
     for text in texts:
         found.setdefault(value(text), text)
     if len(found) > 1:
+        if optional:
+            return ""
         raise BadValue(
             f"it has {surplus} delimiters too many, and more than one way to read it",
             "write the log with another --delimiter",
