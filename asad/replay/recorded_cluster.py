@@ -53,6 +53,7 @@ SCHEDULERS: dict[str, int] = {
     "fcfs": engine.FCFS,
     "conservative": engine.CONSERVATIVE,
     "recorded": engine.RECORDED,
+    "slurm": engine.SLURM,
 }
 
 REFUSALS = (
@@ -241,6 +242,7 @@ class RecordedCluster:
         slots: engine.Slots | None = None,
         closed: NDArray[np.bool_] | None = None,
         limits: LimitTable | None = None,
+        rules: engine.Rules | None = None,
     ) -> None:
         """A cluster before its first job.
 
@@ -259,7 +261,7 @@ class RecordedCluster:
         nothing and yet want to know who is where. Guests that draw from pools run on all cores of their nodes if they
         are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores (stationary standard deviation),
         drawn with `seed`; `every` shows each change, also while nobody waits. `limits` of associations and QOS
-        bind guests: who may not start for one is shown so. The scheduler does not know them.
+        bind guests: who may not start for one is shown so. `rules` are what the scheduler `slurm` goes by.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -287,6 +289,7 @@ class RecordedCluster:
                 array=workload.array,
                 gather=admission and gather_arrays,
                 slots=slots,
+                rules=rules,
             )
 
         self.state = new_state(lending, admission, use_sd)
@@ -297,8 +300,8 @@ class RecordedCluster:
         columns = {name: column if beside else column[:0] for name, column in columns.items()}
         if slots is None:
             columns["work"] = columns["planned"]
-        elif not beside:
-            slots = None
+        if not beside:
+            slots = rules = None
         alone = new_state(False)
         self._looks = looks = engine.new_looks(self.state, depth, workload.application)
         self._args = bind(self.state, alone, looks)

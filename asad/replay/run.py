@@ -18,7 +18,7 @@ from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.waits.why_waited import split_waits
-from asad.replay.workbench import Bench, Progress, prepare
+from asad.replay.workbench import Bench, Progress, follow_site, prepare
 from asad.replay.workload import build_workload
 from asad.store import share_cases
 from asad.store.store import Store
@@ -98,7 +98,7 @@ def replay(
         }
     )
     if bench.starts is None:
-        waits_s = baseline.cluster.jobs["start"] - bench.workload.submit_s
+        waits_s = baseline.cluster.jobs["start"] - baseline.cluster.jobs["eligible"]
         result.baseline["fidelity"] = fidelity(jobs, waits_s)
     if bench.starts is not None and settings.compare:
         waits = split_waits(jobs, bench.starts, bench.workload.memory_bytes_per_core)
@@ -191,8 +191,9 @@ def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
     assert bench.demand is not None
     workload = build_workload(bench.recorded, bench.machine, simulated, bench.demand, [])
     other = replace(bench, settings=simulated, workload=workload, starts=None)
+    follow_site(other, [])
     alone = leave_alone(other, "slurm", what="slurm, simulated")
-    waits_s = alone.cluster.jobs["start"] - workload.submit_s
+    waits_s = alone.cluster.jobs["start"] - alone.cluster.jobs["eligible"]
     found["simulated"] = {"wait_mean_s": float(waits_s.mean())}
     found["fidelity"] = fidelity(bench.recorded.jobs, waits_s)
     if not name:

@@ -25,6 +25,7 @@ Cost
 All functions work on one `State`, a tuple of tables; its `c` holds counters and its `f` clocks. From the ground up,
 each file calling those above it alone:
 
+    rules             what a cluster's own Slurm goes by beside cores and time
     simulation_state  the tables, and what the counters and clocks are
     event_heap        the event heap
     queue             waiting jobs in order of arrival
@@ -36,6 +37,9 @@ each file calling those above it alone:
     guests            guests
     job_course        start, end, extend, cancel, requeue
     recorded          recorded starts: when and where a log has jobs start
+    node_profile      what is free on each node from when on
+    fair_share        priority
+    site_backfill     scheduling passes of a cluster's own Slurm, by its rules
     backfill          scheduling passes: FCFS, EASY, conservative
     clock             from event to event, and from poll to poll
     twin              the same cluster with nobody who lends
@@ -58,6 +62,7 @@ from asad.replay.engine.looks import (
     new_looks,
     observe,
 )
+from asad.replay.engine.rules import ACCOUNT, CLOSURE, RULE, TERMS, Rules
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
@@ -93,9 +98,11 @@ from asad.replay.engine.simulation_state import (
 )
 
 __all__ = [
+    "ACCOUNT",
     "ADMISSION",
     "ASIDE",
     "CHANGES",
+    "CLOSURE",
     "CONSERVATIVE",
     "DONE",
     "EASY",
@@ -114,16 +121,19 @@ __all__ = [
     "PENDING",
     "PLACED",
     "RECORDED",
+    "RULE",
     "RUN",
     "RUNNING",
     "SLURM",
     "STAMP",
     "TAIL",
+    "TERMS",
     "UNLOGGED",
     "VERSION",
     "WAITING",
     "WITHHELD",
     "Looks",
+    "Rules",
     "Slots",
     "State",
     "admit",

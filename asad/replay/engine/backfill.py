@@ -11,7 +11,6 @@ from asad.replay.engine.placement import fits, keep_clear
 from asad.replay.engine.queue import next_candidate, next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh
 from asad.replay.engine.recorded import recorded_pass
-from asad.replay.engine.site_backfill import site_pass
 from asad.replay.engine.simulation_state import (
     CONSERVATIVE,
     EXTRA,
@@ -32,6 +31,7 @@ from asad.replay.engine.simulation_state import (
     WAITING,
     State,
 )
+from asad.replay.engine.site_backfill import site_pass
 
 
 @borrowing

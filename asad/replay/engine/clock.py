@@ -11,7 +11,6 @@ from asad.replay.engine.held_back import join_group, wake_group
 from asad.replay.engine.job_course import end_job
 from asad.replay.engine.queue import enqueue
 from asad.replay.engine.recorded import next_due
-from asad.replay.engine.site_backfill import next_wake
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
@@ -38,13 +37,14 @@ from asad.replay.engine.simulation_state import (
     State,
     arrival,
 )
+from asad.replay.engine.site_backfill import next_wake
 from asad.replay.engine.use import STEP_S, vary_use
 
 
 @borrowing
 def next_event(s: State) -> float:
-    """When something happens next: a submission, a recorded start, the opening of a closed node or an event of the heap;
-    inf if nothing does."""
+    """When something happens next: a submission, a recorded start, the opening of a closed node, or an event of the
+    heap; inf if nothing does."""
     n = len(s.job)
     time = min(next_due(s), next_wake(s), s.heap[0].time if s.c[HEAP] > 0 else NEVER)
     if s.c[NEXT] < n:

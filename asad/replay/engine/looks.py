@@ -13,7 +13,6 @@ from asad.replay.engine.clock import run_to_poll
 from asad.replay.engine.guests import has_open_cores, lend, spread
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh, settle
-from asad.replay.engine.site_backfill import estimate_by_rules
 from asad.replay.engine.simulation_state import (
     CHANGES,
     ENDED,
@@ -37,6 +36,7 @@ from asad.replay.engine.simulation_state import (
     is_job,
     note_change,
 )
+from asad.replay.engine.site_backfill import estimate_by_rules
 from asad.replay.engine.twin import (
     Experience,
     follow,

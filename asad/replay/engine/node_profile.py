@@ -30,16 +30,14 @@ class Profile(NamedTuple):
 
     change: NDArray[Any]  # CHANGE, as many as there is room for
     first: NDArray[np.int32]  # (N,) first of each node, -1 for none
-    count: NDArray[np.int64]  # (1,) so many there are
+    entered: NDArray[np.int64]  # (1,) so many there are
 
 
 @borrowing
-def enter(
-    p: Profile, node: int, time: float, cores: int, memory: float, gres: int, amount: int
-) -> None:
+def enter(p: Profile, node: int, time: float, cores: int, memory: float, gres: int, amount: int) -> None:
     """From `time` on a node has so much more, or less. Of gres `amount` of the kind, -1 for none."""
-    at = p.count[0]
-    p.count[0] += 1
+    at = p.entered[0]
+    p.entered[0] += 1
     p.change[at].time, p.change[at].memory, p.change[at].cores = time, memory, cores
     p.change[at].gres, p.change[at].amount = gres, amount
     before, behind = -1, p.first[node]
@@ -113,7 +111,14 @@ def _least(s: State, p: Profile, node: int, job: int, lasts: float, since: float
 
 @allocating
 def find_start(
-    s: State, p: Profile, job: int, lasts: float, since: float, until: float, node: NDArray[np.int32], cores: NDArray[np.int32]
+    s: State,
+    p: Profile,
+    job: int,
+    lasts: float,
+    since: float,
+    until: float,
+    node: NDArray[np.int32],
+    cores: NDArray[np.int32],
 ) -> tuple[float, int]:
     """The first moment from `since` on at which a job has room, and its nodes and the cores on each into `node` and
     `cores`: how many they are. Inf and 0 if there is none before `until`."""
@@ -152,7 +157,14 @@ def find_start(
 
 @borrowing
 def _find_any(
-    s: State, p: Profile, job: int, lasts: float, since: float, until: float, node: NDArray[np.int32], cores: NDArray[np.int32]
+    s: State,
+    p: Profile,
+    job: int,
+    lasts: float,
+    since: float,
+    until: float,
+    node: NDArray[np.int32],
+    cores: NDArray[np.int32],
 ) -> tuple[float, int]:
     """`find_start` of a job that takes whatever cores there are."""
     reach = s.rules.rule[job].reach

@@ -61,7 +61,9 @@ class Rules(NamedTuple):
     """Beside what is given, room for what a pass counts."""
 
     rule: NDArray[Any]  # (n,) RULE
-    reach_at: NDArray[np.int64]  # (M + 1,) the nodes of reach k are those from here to the next, as they are taken
+    reach_at: NDArray[
+        np.int64
+    ]  # (M + 1,) the nodes of reach k are those from here to the next, as they are taken
     reach_node: NDArray[np.int32]
     terms: NDArray[Any]  # (1,) TERMS
     node_gres: NDArray[np.int32]  # (N, G)
@@ -98,4 +100,4 @@ def no_rules() -> Rules:
 
 def own_rules(rules: Rules) -> Rules:
     """A copy that a simulation may change."""
-    return Rules(*(table.copy() for table in rules))
+    return Rules._make(table.copy() for table in rules)

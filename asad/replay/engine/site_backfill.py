@@ -214,7 +214,9 @@ def _count_gres(s: State) -> None:
     """What is free of gres now."""
     if s.rules.gres.shape[1] == 0:
         return
-    s.rules.gres[:] = s.rules.node_gres
+    for node in range(len(s.node)):
+        for kind in range(s.rules.gres.shape[1]):
+            s.rules.gres[node, kind] = s.rules.node_gres[node, kind]
     for i in range(s.c[RUN]):
         _take_gres(s, s.run[i].job, -1)
 

@@ -11,7 +11,6 @@ from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.event_heap import move
 from asad.replay.engine.queue import next_waiting
-from asad.replay.engine.site_backfill import in_order, plan_starts
 from asad.replay.engine.simulation_state import (
     DONE,
     ENDED,
@@ -30,6 +29,7 @@ from asad.replay.engine.simulation_state import (
     State,
     arrival,
 )
+from asad.replay.engine.site_backfill import in_order, plan_starts
 
 WIDEST = np.iinfo(np.int64).max
 """More cores than any job asks for."""
@@ -251,8 +251,8 @@ def forecast_starts(
 def forecast_by_rules(
     s: State, other: State, seen: Experience, depth: int, estimate: NDArray[np.float64]
 ) -> None:
-    """The same by the rules of the cluster's own Slurm: in order of priority, each as soon as its nodes, gres and limits
-    let it, if all run as long as is expected. Who is held by a limit waits on for as long as it has waited."""
+    """The same by the rules of the cluster's own Slurm: in order of priority, each as soon as its nodes, gres and
+    limits let it, if all run as long as is expected. Who is held by a limit waits on for as long as it has waited."""
     now = s.f[NOW]
     waiting = in_order(s, now)[:depth]
     most = len(waiting) + other.c[NEXT] - s.c[NEXT]

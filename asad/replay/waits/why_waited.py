@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, JobLog, Json, Machine, name_of
 from asad.replay.cpu_demand import DemandProfile, assign
+from asad.replay.gres_in_log import gres_of, most_held
 from asad.replay.limits.limit_table import LimitTable
 from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import RecordedStarts, recorded_starts
@@ -50,6 +51,8 @@ class WhyWaited:
     limits: tuple[Limit, ...]
     """Those that jobs waited for, most hours first."""
     notes: tuple[str, ...]
+    ceilings: Ceilings
+    """What groups of jobs may hold together, and which of it binds: given or inferred."""
 
     @property
     def wait_s(self) -> Floats:
@@ -145,9 +148,10 @@ def split_waits(
             binds = (sweep(nodes, rows, ceilings).occasions >= OCCASIONS)[ceilings.groups]
             binds[ceilings.groups < 0] = False
             if binds.any():
-                found = sweep(nodes, rows, ceilings._replace(binds=binds))
+                ceilings = ceilings._replace(binds=binds)
+                found = sweep(nodes, rows, ceilings)
         waited = _inferred_limits(found, ceilings, names)
-    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, starts.notes)
+    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, starts.notes, ceilings)
 
 
 def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
@@ -155,7 +159,7 @@ def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes
     machine = starts.machine
     slots, earlier, count = starts.slots, starts.earlier, len(jobs)
     partition = (jobs.partition + 1).astype(np.int32)
-    kind, amount, kinds = _gres(jobs)
+    kind, amount, kinds = gres_of(jobs)
     more = np.full(len(earlier), -1, np.int32)
     all_rows = np.repeat(partition[:count], np.diff(slots.at)[:count])
     pairs = np.unique(all_rows.astype(np.int64) * len(machine.cores) + slots.node[: slots.at[count]])
@@ -179,50 +183,13 @@ def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes
     nodes = Nodes(
         machine.cores.astype(np.int64),
         machine.memory_bound_bytes,
-        np.zeros((len(machine.cores), kinds)),
+        np.zeros((len(machine.cores), len(kinds))),
         np.searchsorted(pairs // len(machine.cores), np.arange(int(partition.max(initial=0)) + 2)),
         (pairs % len(machine.cores)).astype(np.int32),
     )
-    nodes.gres[:] = _most_gres(rows, len(machine.cores), kinds)
+    held = rows.kind, rows.amount, rows.start, rows.stop, rows.at, rows.node
+    nodes.gres[:] = most_held(*held, len(machine.cores), len(kinds))
     return nodes, rows
-
-
-def _gres(jobs: JobLog) -> tuple[Ints, Floats, int]:
-    """Of each job the kind of gres that it holds most of, how much, and how many kinds there are."""
-    kind, amount = np.full(len(jobs), -1, np.int32), np.zeros(len(jobs))
-    if jobs.gres is None:
-        return kind, amount, 0
-    kinds: dict[str, int] = {}
-    of_text = []
-    for text in jobs.gres_texts:
-        most = (-1, 0.0)
-        for one in text.split(","):
-            name, _, number = one.rpartition(":")
-            if number.isdecimal() and float(number) > most[1]:
-                most = (kinds.setdefault(name.split(":")[0], len(kinds)), float(number))
-        of_text.append(most)
-    for row in np.flatnonzero(jobs.gres >= 0).tolist():
-        kind[row], amount[row] = of_text[jobs.gres[row]]
-    return kind, amount, len(kinds)
-
-
-def _most_gres(rows: Rows, nodes: int, kinds: int) -> Floats:
-    """(nodes, kinds) the most that was held of each node at one time: no log says what there is."""
-    most = np.zeros((nodes, kinds))
-    with_gres = np.flatnonzero(rows.kind >= 0)
-    if not len(with_gres):
-        return most
-    width = np.diff(rows.at)
-    each = np.repeat(rows.amount / np.maximum(width, 1), width)
-    of_row = np.repeat(np.arange(len(width)), width)
-    chosen = np.isin(of_row, with_gres)
-    of_row, node, each = of_row[chosen], rows.node[: len(of_row)][chosen], each[chosen]
-    when = np.concatenate((rows.stop[of_row], rows.start[of_row]))
-    change, order = np.concatenate((-each, each)), np.argsort(when, kind="stable")
-    key = (np.concatenate((node, node)).astype(np.int64) * kinds + np.tile(rows.kind[of_row], 2))[order]
-    for one in np.unique(key).tolist():
-        most[one // kinds, one % kinds] = np.cumsum(change[order][key == one]).max()
-    return most
 
 
 def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
