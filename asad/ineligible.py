@@ -59,6 +59,10 @@ class NodeIneligible(_Reason):
     HYPERTHREADS = 4, "Slurm takes each of its hyper-threads for a core"
     JOB_MAY_NOT_LEND = 5, "a job there may not lend"
     OVERFULL = 6, "the log held more of it at some time than it has"
+    GONE = (
+        7,
+        "it stands empty beside jobs that wait and would fit: it is down, or holds jobs that the log does not have",
+    )
 
 
 OPTED_OUT = frozenset(

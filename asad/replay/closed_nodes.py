@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing
 from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Floats, Ints
+from asad.replay import engine
+from asad.share.jit_args import JitArgs
 
 CLOSED = int(NodeIneligible.JOB_MAY_NOT_LEND)
 HELD_CORES = int(Ineligible.NOT_A_JOB)
+
+
+class Gone(NamedTuple):
+    """Nodes that could not be used for a while, in order of the begin (`asad.replay.gone_nodes`)."""
+
+    node: Ints
+    begin_s: Floats
+    end_s: Floats
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+class GoneNodes:
+    """Closes nodes while they are gone, as time goes on."""
+
+    def __init__(self, gone: Gone, node_bar: NDArray[np.int8], args: JitArgs) -> None:
+        """`node_bar` (N,) says why nodes are always closed; it has those that are gone as well."""
+        self._bar, self._args = node_bar, args
+        self._always = node_bar.copy()
+        times = np.concatenate((gone.end_s, gone.begin_s))
+        order = np.lexsort((np.repeat([0, 1], len(gone)), times))
+        self._times, self._nodes = times[order], np.tile(gone.node, 2)[order]
+        self._begins = order >= len(gone)
+        self._next = 0
+
+    def mark(self, now_s: float) -> bool:
+        """Close and open nodes as it is now; has any?"""
+        first = self._next
+        while self._next < len(self._times) and self._times[self._next] <= now_s:
+            node, begins = int(self._nodes[self._next]), bool(self._begins[self._next])
+            self._bar[node] = NodeIneligible.GONE if begins else self._always[node]
+            engine.set_gone(self._args, node, begins)
+            self._next += 1
+        return self._next > first
 
 
 @borrowing

@@ -53,7 +53,7 @@ def fidelity(jobs: JobLog, simulated_s: Floats) -> list[Json]:
 
 def _of(partition: str, recorded_s: Floats, simulated_s: Floats) -> Fidelity:
     mean, other = float(recorded_s.mean()), float(simulated_s.mean())
-    correlation = _rank_correlation(recorded_s, simulated_s)
+    correlation = rank_correlation(recorded_s, simulated_s)
     off = np.abs(simulated_s - recorded_s)
     return Fidelity(
         partition,
@@ -68,7 +68,8 @@ def _of(partition: str, recorded_s: Floats, simulated_s: Floats) -> Fidelity:
     )
 
 
-def _rank_correlation(one: Floats, other: Floats) -> float | None:
+def rank_correlation(one: Floats, other: Floats) -> float | None:
+    """Spearman's; None where all of one are the same."""
     from scipy.stats import rankdata
 
     if np.ptp(one) == 0 or np.ptp(other) == 0:

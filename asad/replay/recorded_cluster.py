@@ -42,7 +42,7 @@ from asad.model import (
     no_arrays,
 )
 from asad.replay import engine
-from asad.replay.closed_nodes import close_nodes
+from asad.replay.closed_nodes import Gone, GoneNodes, close_nodes
 from asad.replay.limits.binding import LimitBinding
 from asad.replay.limits.limit_table import LimitTable
 from asad.replay.workload_columns import Workload
@@ -243,11 +243,13 @@ class RecordedCluster:
         closed: NDArray[np.bool_] | None = None,
         limits: LimitTable | None = None,
         rules: engine.Rules | None = None,
+        gone: Gone | None = None,
     ) -> None:
         """A cluster before its first job.
 
         With the scheduler `recorded`, `slots` are when and where jobs start; rows of `workload` from `slots.logged` on
-        are no jobs of the log, and hold cores alone. Nodes that are `closed` lend nothing.
+        are no jobs of the log, and hold cores alone. Nodes that are `closed` lend nothing, and nor do those that are
+        `gone` meanwhile.
 
         `lending` off leaves placement untracked, which decides nothing else. `admission` off leaves arrays and hints
         unseen, and refuses to admit, defer and throttle. With `gather_arrays` the queue shows one waiting task an
@@ -328,6 +330,7 @@ class RecordedCluster:
         if closed is not None:
             self._node_bar[closed] = NodeIneligible.OVERFULL
         self._always_closed = self._node_bar.copy()
+        self._gone = None if gone is None else GoneNodes(gone, self._always_closed, self._args)
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
         self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
         self._some_lend_nothing = bool(self._jobs.host_bar[: self.logged].any())
@@ -368,6 +371,8 @@ class RecordedCluster:
     def snapshot(self) -> Snapshot:
         """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
         s, looks = self.state, self._looks
+        if self._gone is not None and self._gone.mark(self.now_s):
+            self._node_bar[:] = self._always_closed
         count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
         self._see_hints()
         if self._some_lend_nothing:

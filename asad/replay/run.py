@@ -11,14 +11,14 @@ from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import fidelity
+from asad.replay.looking_back import follow_site
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
-from asad.replay.waits.why_waited import split_waits
-from asad.replay.workbench import Bench, Progress, follow_site, prepare
+from asad.replay.workbench import Bench, Progress, prepare
 from asad.replay.workload import build_workload
 from asad.store import share_cases
 from asad.store.store import Store
@@ -101,8 +101,7 @@ def replay(
         waits_s = baseline.cluster.jobs["start"] - baseline.cluster.jobs["eligible"]
         result.baseline["fidelity"] = fidelity(jobs, waits_s)
     if bench.starts is not None and settings.compare:
-        waits = split_waits(jobs, bench.starts, bench.workload.memory_bytes_per_core)
-        result.baseline["why_waited"] = waits.to_json(jobs.cores)
+        result.baseline["why_waited"] = None if bench.waits is None else bench.waits.to_json(jobs.cores)
         result.baseline.update(_compared(bench, lender(settings), baseline))
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand

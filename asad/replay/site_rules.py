@@ -1,11 +1,13 @@
 """What a simulated Slurm goes by beside cores, memory and time, as far as machine, limits and log say it.
 
-    nodes        of the partition: as the machine describes it, else those that the log used for it; with the features
-                 that the job asked for, or, where features are not described, those that such jobs used
+    nodes        of the partition: as the machine describes it, else those that the log used for it, or for this user,
+                 if his jobs are many; with the features that the job asked for, or, where features are not described,
+                 those that such jobs used
     gres         of each node: as described, else the most that the log held of it at one time
     limits       of --limits, else those that the log lets infer (asad.replay.waits)
     priority     by the weights of slurm.conf (age, fair share, size, partition, QOS), else as the log has it, else in
-                 the order in which jobs became eligible; tiers of partitions before that
+                 the order in which jobs became eligible, or by fair share of accounts and users (`by_fair_share`);
+                 tiers of partitions before that
     closed       nodes while a reservation holds them that is described
 
 Parts of a job over several nodes are even. Jobs whose like would never find room so take whatever cores there are.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +25,20 @@ from numpy.typing import NDArray
 from asad.bounded import printable
 from asad.model import Floats, Ints, JobLog, Machine, name_of
 from asad.replay import engine
+from asad.replay.closed_nodes import Gone
 from asad.replay.fair_share_tree import charged_to, share_tree
 from asad.replay.gres_in_log import gres_of, most_held
 from asad.replay.limits.sacctmgr_output import Limits
 from asad.replay.recorded_starts import RecordedStarts
-from asad.replay.site import PriorityRules, Site, site_of
+from asad.replay.site import WEEK_S, PriorityRules, Site, site_of
 from asad.replay.waits.wait_sweep import Ceilings
 from asad.replay.workload_columns import Workload
 
 DEPTH, WINDOW_S = 500, 86400.0
 """Slurm's own bf_max_job_test and bf_window, where nobody says what they are."""
+MANY = 10
+"""A user who ran so many times as many jobs in a partition as it has nodes, and none on some of them, cannot run there:
+by chance one in 20 000 would be left out. Only where nobody says what the nodes of the partition are."""
 TIER = 1e12
 """More than any priority within a tier."""
 _FEATURES = re.compile(r"[\w.\-]+(?:[&,][\w.\-]+)*|[\w.\-]+(?:\|[\w.\-]+)*", re.ASCII)
@@ -43,27 +49,30 @@ class SiteRules:
     """The tables, and what is to be known of them."""
 
     rules: engine.Rules
-    machine: Machine
-    """Each node as large as the most that the log held of it."""
     simulated: tuple[str, ...]
     """What the simulated Slurm goes by: `partitions`, `gres`, …"""
+    ordered: bool = False
+    """Are priorities known, of slurm.conf or of the log?"""
     not_simulated: dict[str, int] = field(default_factory=dict)
     """What it does not go by, in words → how many jobs that concerns."""
 
 
 def site_rules(
     jobs: JobLog,
+    machine: Machine,
     workload: Workload,
     starts: RecordedStarts,
     ceilings: Ceilings,
     limits: Limits | None,
+    gone: Gone | None,
 ) -> SiteRules | None:
     """What a simulated Slurm goes by for the jobs of a log; None where neither log nor machine says anything of it.
 
     `starts` say where jobs ran, `ceilings` what groups of them may hold together, `limits` what accounts and QOS there
-    are.
+    are, `gone` which nodes could not be used from when to when (`asad.replay.gone_nodes`); None where the log does not
+    name the nodes of jobs, and then they are not taken to be those of `starts`.
     """
-    made = _Made(jobs, workload, starts, ceilings, limits)
+    made = _Made(jobs, machine, workload, starts, ceilings, limits, gone)
     return made.rules() if made.simulated else None
 
 
@@ -73,13 +82,16 @@ class _Made:
     def __init__(
         self,
         jobs: JobLog,
+        machine: Machine,
         workload: Workload,
         starts: RecordedStarts,
         ceilings: Ceilings,
         limits: Limits | None,
+        gone: Gone | None,
     ) -> None:
+        self.gone = gone
         self.jobs, self.workload, self.starts, self.limits = jobs, workload, starts, limits
-        self.machine = starts.machine
+        self.machine = machine
         self.site = site_of(self.machine) or Site()
         self.not_simulated: dict[str, int] = {}
         self.simulated: list[str] = []
@@ -120,8 +132,8 @@ class _Made:
                 gres=self.node_gres.copy(),
                 room=np.zeros(1 + int(self.rule["shape"].max(initial=0)), np.int8),
             ),
-            self.machine,
             tuple(self.simulated),
+            self.ordered,
             self.not_simulated,
         )
 
@@ -131,17 +143,21 @@ class _Made:
         """The nodes that jobs of each partition and constraint may have; the first reach is all nodes."""
         jobs, nodes = self.jobs, len(self.machine.cores)
         weight = self.site.weight if len(self.site.weight) else np.zeros(nodes)
-        order = np.lexsort((np.arange(nodes), weight))
+        # of equal weight the small ones first: sites keep large nodes for those who need them
+        order = np.lexsort((np.arange(nodes), self.machine.cores, self.machine.memory_bound_bytes, weight))
         constraint = np.full(self.count, -1, np.int32) if jobs.constraint is None else jobs.constraint
-        pairs, of_job = np.unique(np.column_stack((jobs.partition, constraint)), axis=0, return_inverse=True)
+        keys = np.column_stack((jobs.partition, constraint, jobs.user))
+        pairs, of_job, runs = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
         of_job = of_job.reshape(-1)
         used = self._used(of_job, len(pairs))
         reaches: dict[bytes, int] = {np.ones(nodes, np.bool_).tobytes(): 0}
         masks = [np.ones(nodes, np.bool_)]
         number = np.zeros(len(pairs), np.int32)
-        for k, (partition, code) in enumerate(pairs.tolist()):
+        for k, (partition, code, _) in enumerate(pairs.tolist()):
             rules = self.site.partitions.get(name_of(jobs.partitions, partition))
             mask = used[pairs[:, 0] == partition].any(axis=0)
+            if runs[k] >= MANY * mask.sum():
+                mask = used[k]
             if rules is not None and len(rules.nodes):
                 mask = np.zeros(nodes, np.bool_)
                 mask[rules.nodes] = True
@@ -168,11 +184,13 @@ class _Made:
             lists
         )
 
-    def _used(self, of_job: NDArray[np.intp], pairs: int) -> NDArray[np.bool_]:
-        """(pairs, nodes) which nodes jobs of each partition and constraint ran on."""
+    def _used(self, of_job: NDArray[np.intp], kinds: int) -> NDArray[np.bool_]:
+        """(kinds, nodes) which nodes jobs of each kind ran on; all, where the log does not name them."""
+        used = np.zeros((kinds, len(self.machine.cores)), np.bool_)
+        if self.gone is None:
+            return ~used
         slots = self.starts.slots
         width = np.diff(slots.at)[: self.count]
-        used = np.zeros((pairs, len(self.machine.cores)), np.bool_)
         used[np.repeat(of_job, width), slots.node[: slots.at[self.count]]] = True
         return used
 
@@ -264,11 +282,13 @@ class _Made:
         tier = np.array([1.0 if one is None else one.tier for one in partitions] + [1.0])
         self.rule["base"] = tier[jobs.partition] * TIER if len(set(tier.tolist())) > 1 else 0.0
         rules = site.priority
+        self.ordered = rules is not None
         if rules is not None and rules.multifactor:
             self._multifactor(rules)
         elif rules is None and jobs.priority is not None and not np.isnan(jobs.priority).all():
             self.rule["base"] += np.where(np.isnan(jobs.priority), 0.0, jobs.priority)
             self.simulated.append("the log's own priorities")
+            self.ordered = True
 
     def _multifactor(self, rules: PriorityRules) -> None:
         jobs, site, terms, base = self.jobs, self.site, self.terms, self.rule["base"]
@@ -302,12 +322,16 @@ class _Made:
 
     def _closures(self) -> tuple[NDArray[np.void], Floats]:
         """What reservations keep from all jobs that do not run in them."""
-        rows: list[tuple[float, float, int]] = []
+        rows: list[tuple[float, float, int, bool]] = []
         for one in self.site.reservations:
             if one.cores is None and np.isfinite(one.end_s):
-                rows += [(one.start_s, one.end_s, node) for node in one.nodes.tolist()]
+                rows += [(one.start_s, one.end_s, node, True) for node in one.nodes.tolist()]
         if rows:
             self.simulated.append("reservations")
+        if self.gone is not None and len(self.gone):
+            columns = self.gone.node.tolist(), self.gone.begin_s.tolist(), self.gone.end_s.tolist()
+            rows += [(begin, end, node, False) for node, begin, end in zip(*columns, strict=True)]
+            self.simulated.append("nodes that were gone")
         closure = np.array(sorted(rows), engine.CLOSURE)
         return closure, np.unique(closure["end"])
 
@@ -331,6 +355,17 @@ class _Made:
     def _leave(self, what: str, count: int) -> None:
         if count:
             self.not_simulated[what] = self.not_simulated.get(what, 0) + count
+
+
+def by_fair_share(site: SiteRules, jobs: JobLog, limits: Limits | None) -> SiteRules:
+    """The same where whose account and user have used least of their share comes first, and then who came first: what
+    Slurm does with no other weight than that of fair share, by its own half-life of a week."""
+    account, leaves = share_tree(() if limits is None else limits.associations, charged_to(jobs))
+    rule, terms = site.rules.rule.copy(), site.rules.terms.copy()
+    rule["leaf"] = leaves
+    terms["fair_share"], terms["tree"], terms["half_life"], terms["period"] = 1.0, True, WEEK_S, 300.0
+    rules = site.rules._replace(rule=rule, terms=terms, account=account)
+    return replace(site, rules=rules, simulated=(*site.simulated, "fair share"))
 
 
 def as_sentences(left_out: dict[str, int]) -> Iterable[str]:

@@ -24,19 +24,21 @@ from asad.errors import UsageError
 from asad.experts import Expert, load_experts
 from asad.model import Machine
 from asad.policy import Truth
+from asad.replay.closed_nodes import Gone
 from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
 from asad.replay.limits.limit_table import LimitTable, limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
+from asad.replay.looking_back import follow_site, look_back
 from asad.replay.node_order import drawn_order
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded_cluster import RecordedCluster
-from asad.replay.recorded_starts import RecordedStarts, extended, lacks, recorded_starts
+from asad.replay.recorded_starts import RecordedStarts, extended, recorded_starts
 from asad.replay.replay_settings import Settings
-from asad.replay.site_rules import SiteRules, as_sentences, site_rules
+from asad.replay.site_rules import SiteRules
 from asad.replay.stated import Stated, stated_of
-from asad.replay.waits.why_waited import split_waits
+from asad.replay.waits.why_waited import WhyWaited
 from asad.replay.workload import build_workload
 from asad.replay.workload_columns import Workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
@@ -76,6 +78,10 @@ class Bench:
     """Limits of users, accounts and QOS, if they are given."""
     site: SiteRules | None = None
     """What the simulated Slurm goes by beside cores and time, if anything is known of that."""
+    waits: WhyWaited | None = None
+    """Why its jobs waited, where the log says when and where they ran."""
+    gone: Gone | None = None
+    """Which nodes could not be used for a while, as the log shows it."""
 
     @property
     def scheduler(self) -> str:
@@ -100,14 +106,16 @@ class Bench:
         stage.
         """
         settings, workload = self.settings, workload or self.workload
-        machine, slots, closed, rules = self.machine, None, None, None
+        machine, slots, closed, rules, gone = self.machine, None, None, None, None
         if scheduler == "recorded":
             assert self.starts is not None
             machine, closed = self.starts.machine, self.starts.closed
             workload, slots = extended(workload, self.starts, settings.hold_vacated and held is not None)
         if scheduler == "slurm":
             assert self.site is not None
-            machine, rules = self.site.machine, self.site.rules
+            rules = self.site.rules
+        if held is not None and scheduler in ("recorded", "slurm"):
+            gone = self.gone
         return RecordedCluster(
             workload,
             machine,
@@ -133,6 +141,7 @@ class Bench:
             closed=closed,
             limits=None if held is None else self.limits,
             rules=rules,
+            gone=gone,
         )
 
     def stages(self, name: str, seed: int) -> Stages:
@@ -207,6 +216,7 @@ def prepare(
         bench.starts = drawn_order(recorded_starts(recorded, machine, workload), settings.seed)
         notes += bench.starts.notes
     _limit(bench, notes)
+    look_back(bench, notes)
     if settings.baseline == "simulated":
         follow_site(bench, notes)
     _value(bench, notes)
@@ -238,25 +248,6 @@ def _limit(bench: Bench, notes: list[str]) -> None:
             f"{alone} jobs exceed a limit on a single job, though they ran (as {table.alone_texts[0]}): the limits "
             "may be of another time; they are offered nothing"
         )
-
-
-def follow_site(bench: Bench, notes: list[str]) -> None:
-    """Give the bench what its simulated Slurm goes by, as far as machine, limits and log say it."""
-    recorded, settings = bench.recorded, bench.settings
-    if lacks(recorded) or recorded.held is None:
-        return
-    jobs, workload = recorded.jobs, bench.workload
-    starts = recorded_starts(recorded, bench.machine, workload)
-    waits = split_waits(jobs, starts, workload.memory_bytes_per_core, limits=bench.limits)
-    given = read_limits(settings.limits, settings.cluster) if settings.limits else None
-    bench.site = found = site_rules(jobs, workload, starts, waits.ceilings, given)
-    if found is None:
-        return
-    # who waits for no other job waits for his turn from when nothing else held him
-    queued_s = np.where(workload.depends_on < 0, np.fmax(jobs.queued_s, jobs.submit_s), workload.submit_s)
-    bench.workload = replace(workload, submit_s=queued_s)
-    notes.append(f"the simulated Slurm goes by {', '.join(found.simulated)}")
-    notes.extend(as_sentences(found.not_simulated))
 
 
 def _value(bench: Bench, notes: list[str]) -> None:

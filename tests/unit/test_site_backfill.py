@@ -187,7 +187,13 @@ def test_age_adds_to_priority() -> None:
 
 def test_a_closed_node_takes_nobody_who_would_run_into_it() -> None:
     jobs = [Job(0, 600, 1), Job(1, 600, 1), Job(1100, 600, 1)]
-    assert starts(jobs, from_flags(1, 4), closed=[(1000.0, 5000.0, 0)]) == [0, 1, 5000]
+    assert starts(jobs, from_flags(1, 4), closed=[(1000.0, 5000.0, 0, True)]) == [0, 1, 5000]
+
+
+def test_of_a_node_that_is_gone_nobody_knows_beforehand() -> None:
+    jobs = [Job(0, 600, 1), Job(1100, 600, 1), Job(900, 600, 1)]
+    jobs = sorted(jobs)
+    assert starts(jobs, from_flags(1, 4), closed=[(1000.0, 5000.0, 0, False)]) == [0, 900, 5000]
 
 
 def test_only_so_many_jobs_are_looked_at() -> None:

@@ -61,6 +61,7 @@ from asad.replay.engine.looks import (
     lend_more,
     new_looks,
     observe,
+    set_gone,
 )
 from asad.replay.engine.rules import ACCOUNT, CLOSURE, RULE, TERMS, Rules
 from asad.replay.engine.simulation_state import (
@@ -153,6 +154,7 @@ __all__ = [
     "observe",
     "requeue",
     "run_until",
+    "set_gone",
     "set_share",
     "throttle",
     "undefer",

@@ -183,6 +183,14 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
 
 
 @compiled
+def set_gone(args: JitArgs, node: int, gone: bool) -> None:
+    """A node can be used no more, or again; the next look shows it among those that have changed."""
+    s, _, _ = args.all
+    s.node[node].gone = gone
+    note_change(s, node)
+
+
+@compiled
 def ended_since(args: JitArgs, first: int, since: float) -> tuple[Any, ...]:
     """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
     s, _, _ = args.all

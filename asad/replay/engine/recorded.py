@@ -107,10 +107,11 @@ def _move(s: State, row: int) -> bool:
             continue
         found = -1
         for k in range(s.reach_at[reach], s.reach_at[reach + 1]):
-            if node_fits(s, s.reach_node[k], s.part[i].cores, s.job[row].memory) and not _has_part(
-                s, s.reach_node[k], first, stop
-            ):
-                found = s.reach_node[k]
+            node = s.reach_node[k]
+            if s.node[node].gone or _has_part(s, node, first, stop):
+                continue
+            if node_fits(s, node, s.part[i].cores, s.job[row].memory):
+                found = node
                 break
         if found < 0:
             for k in range(first, i):

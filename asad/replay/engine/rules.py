@@ -24,7 +24,18 @@ RULE = np.dtype(
     ],
     align=True,
 )
-CLOSURE = np.dtype([("begin", "f8"), ("end", "f8"), ("node", "i4")], align=True)
+CLOSURE = np.dtype(
+    [
+        ("begin", "f8"),
+        ("end", "f8"),
+        ("node", "i4"),
+        (
+            "foreseen",
+            "?",
+        ),  # planned: nobody starts who would run into it; else nobody knows of it before, nor its end
+    ],
+    align=True,
+)
 ACCOUNT = np.dtype(
     [
         ("share", "f8"),

@@ -143,6 +143,7 @@ NODE = np.dtype(
         ("changed_at", "i8"),  # this node's last entry there
         ("given", "f8"),  # what guests get of what its cores leave idle, as a fraction, unless it is
         ("stale", "?"),
+        ("gone", "?"),  # nobody may be moved there
     ],
     align=True,
 )

@@ -269,11 +269,12 @@ def close_nodes(s: State, p: Profile, now: float) -> None:
     """Closed nodes have nothing while they are."""
     for i in range(len(s.rules.closure)):
         node, begin, end = s.rules.closure[i].node, s.rules.closure[i].begin, s.rules.closure[i].end
-        if end <= now:
+        if end <= now or (begin > now and not s.rules.closure[i].foreseen):
             continue
         # what is closed already has been from before now on
         enter(p, node, max(begin, now), -CLOSED, 0.0, -1, 0)
-        enter(p, node, end, CLOSED, 0.0, -1, 0)
+        if s.rules.closure[i].foreseen:
+            enter(p, node, end, CLOSED, 0.0, -1, 0)
 
 
 @borrowing
