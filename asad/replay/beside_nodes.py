@@ -6,6 +6,7 @@ and which nodes are kept for whom.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +108,7 @@ def _records(path: str, text: str, begins: str) -> Iterator[Record]:
     mark = re.compile(rf"(?m)^[ \t]*(?={begins}=)")
     starts = [match.end() for match in mark.finditer(text)]
     line, counted = 1, 0
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in itertools.pairwise((*starts, len(text))):
         line += text.count("\n", counted, start)
         counted = start
         record = _TEXT.split(text[start:end], maxsplit=1)[0]
@@ -156,6 +157,19 @@ def completed(machine: Machine, beside: BesideNodes) -> Machine:
         site = replace(site, reservations=tuple(one for one in kept if one is not None))
     site = replace(site, notes=(*notes, *over.notes()))
     return replace(machine, site=site, notes=(*machine.notes, *more))
+
+
+def in_times_of(machine: Machine, *, local_times: bool) -> Machine:
+    """The same machine; with a note where the log that is replayed has times that are not local ones, and reservations
+    may have local ones."""
+    site = site_of(machine)
+    if local_times or site is None or not site.reservations:
+        return machine
+    note = (
+        "the times of the log have a zone or are epoch seconds, those of reservations without a zone count as UTC: "
+        "where they are local times, reservations begin and end off by the zone"
+    )
+    return replace(machine, site=replace(site, notes=(*site.notes, note)))
 
 
 def _empty(machine: Machine) -> Site:

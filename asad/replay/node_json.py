@@ -28,7 +28,7 @@ from asad.replay.described_nodes import (
 from asad.replay.described_site import site_of_list, site_of_nodes
 from asad.replay.node_records import is_down, listed_memory
 from asad.replay.readers.accounting_log import quoted
-from asad.replay.slurm_conf_partitions import Partition
+from asad.replay.slurm_conf_partitions import Partition, time_limits_s
 
 REMEDY = "give the output of `scontrol show nodes --json` or `sinfo --json`"
 OTHERS = {
@@ -77,7 +77,8 @@ def from_json(
         "Slurm's JSON", memory_counts=counts, notes=(*notes, *_notes(groups, shared), *of_memory)
     )
     if partitions:
-        return replace(machine, site=site_of_nodes(found, list(partitions.values())))
+        limits_s = time_limits_s([partition for partition, _ in partitions.values()])
+        return replace(machine, time_limits_s=limits_s, site=site_of_nodes(found, list(partitions.values())))
     return replace(machine, site=site_of_list(found, of_partition))
 
 

@@ -163,6 +163,13 @@ class Site:
             reservations=tuple(replace(one, nodes=placed(one.nodes)) for one in self.reservations),
         )
 
+    def in_parts(self, parts: int) -> Site:
+        """The same of a machine on which every core counts as so many."""
+        reservations = tuple(
+            replace(one, cores=None if one.cores is None else one.cores * parts) for one in self.reservations
+        )
+        return replace(self, reservations=reservations)
+
 
 def site_of(machine: Machine) -> Site | None:
     """What is known of how that machine's cluster schedules; None if nothing is."""
