@@ -282,7 +282,7 @@ def _partition(place: str, partition: Any) -> Partition | None:
     state = partition.get("partition") or {}
     shared = str(state.get("oversubscribe") or "")
     if not shared and "oversubscribe" in most and slurm_json.plain(most.get("shares")) == 0:
-        shared = "EXCLUSIVE"  # as versions before 25.11 have it
+        shared = "EXCLUSIVE"  # as 24.11 has it
     settings = {
         "maxtime": _text(most.get("time")),
         "maxnodes": _text(most.get("nodes")),
