@@ -70,7 +70,7 @@ class Offer(NamedTuple):
 
 
 PLAIN = Offer({}, frozenset(), 1.0)
-"""A node of which nothing is said."""
+"""A node of which nothing else is known."""
 
 
 @dataclass(slots=True)

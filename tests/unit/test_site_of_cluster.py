@@ -283,7 +283,7 @@ def test_gres_of_a_node(text: str, counts: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     "text", [":::", "<gpu>:2", "gpu:-1", "gpu:a:b:c:2", "gpu:" + "9" * 40, "gpu a:1", "(S:0)"]
 )
-def test_what_is_no_gres_is_said(text: str) -> None:
+def test_what_is_no_gres_is_passed_over(text: str) -> None:
     read = gres_counts(text)
     assert (read.counts, read.strange) == ({}, (text,))
 
