@@ -208,7 +208,7 @@ def _reservation(
     if REPEATS.intersection(flags):
         over.say(
             "repeats",
-            f"{of} comes again ({', '.join(flags)[:60]}): the time that is shown is all that is known",
+            f"{of} comes again ({quoted(','.join(flags))}): the time that is shown is all that is known",
         )
     if FLOATS in flags:
         over.say("floats", f"{of} begins later and later (TIME_FLOAT): it is taken to begin when it is shown")

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from asad.cluster import node_names
@@ -111,7 +112,7 @@ class DescribedNodes:
 
     def offer(self, place: str, names: Sequence[str], gres: str, features: str, weight: str) -> None:
         """What else these nodes have, by the texts of Slurm; empty where it says nothing."""
-        read = gres_counts(gres)
+        read = _gres(gres)
         if read.strange:
             self.passed_over.say(
                 "gres",
@@ -120,16 +121,15 @@ class DescribedNodes:
         if read.not_consumed:
             self.passed_over.say(
                 "no_consume",
-                f"{place}: jobs take nothing of {quoted(read.not_consumed[0])} there (no_consume), and here",
+                f"{place}: {quoted(read.not_consumed[0])} is never used up there (no_consume): here it counts as it stands",
             )
-        listed = "" if features.strip().lower() in ("(null)", "n/a") else features
         number = math.nan if not _WEIGHT.fullmatch(weight or "1") else float(weight or "1")
         if math.isnan(number):
             self.passed_over.say(
                 "weight", f"{place}: Weight={quoted(weight)} is no number: it is taken for 1"
             )
             number = 1.0
-        one = Offer(read.counts, frozenset(map(str.strip, listed.split(","))) - {""}, number)
+        one = Offer(read.counts, _features(features), number)
         self.offers.update((name, one) for name in names)
 
     def claim(self, place: str, name: str) -> None:
@@ -197,6 +197,17 @@ class DescribedNodes:
             yield f"{len(keeping)} nodes keep {' and '.join(parts)} for the system: jobs do not get them"
         for what, names in self.assumed.items():
             yield f"{what} ({shown_names(names)})"
+
+
+_gres = lru_cache(maxsize=1000)(gres_counts)
+"""Equal nodes share what is read of them."""
+
+
+@lru_cache(maxsize=1000)
+def _features(text: str) -> frozenset[str]:
+    """`ib,fast` → the words; none of a text that stands for nothing."""
+    listed = "" if text.strip().lower() in ("(null)", "n/a") else text
+    return frozenset(map(str.strip, listed.split(","))) - {""}
 
 
 def shown_names(names: Sequence[str]) -> str:

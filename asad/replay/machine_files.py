@@ -96,7 +96,7 @@ def read_machine(path: str | Path, *others: str | Path) -> Machine:
             _refuse_others(one, other)
         raise MachineError(
             f"{of_nodes[1][0]}: it would describe nodes, as {where} does; give one description of nodes, and beside it "
-            "only the output of `scontrol show partition`, `scontrol show config` and `scontrol show reservation`"
+            "only the text that `scontrol show partition`, `scontrol show config` and `scontrol show reservation` print"
         )
     machine = _described(where, text, beside.settings)
     return completed(machine, beside) if kinds else machine

@@ -250,13 +250,15 @@ def test_there_may_be_no_reservation(tmp_path: Path) -> None:
             "StartTime=Unknown EndTime=2023-10-16",
             "left out",
         ),
-        ("Flags=MAINT,", "Flags=WEEKLY,", "comes again (WEEKLY"),
+        ("Flags=MAINT,", "Flags=WEEKLY,", "comes again ('WEEKLY"),
+        ("Flags=MAINT,", "Flags=DAILY,\x1b[2J,", "comes again ('DAILY,\\x1b[2J"),
         ("Flags=MAINT,", "Flags=TIME_FLOAT,", "begins later and later"),
     ],
 )
 def test_what_is_not_known_of_reservations_is_noted(tmp_path: Path, old: str, new: str, note: str) -> None:
     site = site_in(tmp_path, NODES, RESERVATIONS.replace(old, new, 1))
     assert any("reservation 'maintenance weekend 2023-10-14'" in one and note in one for one in site.notes)
+    assert all(one.isprintable() for one in site.notes)
     assert len(site.reservations) == (1 if "left out" in note and "nodes" not in note else 2)
 
 

@@ -228,7 +228,7 @@ def test_lines_of_nodes_alone_say_nothing_of_priorities(tmp_path: Path) -> None:
         ("NodeName=n2 CPUs=4 Gres=gpu:<type>:4,nvme:2", "'gpu:<type>:4' of Gres is no generic resource"),
         (
             "NodeName=n2 CPUs=4 Gres=gpu:a:no_consume:4",
-            "jobs take nothing of 'gpu:a' there (no_consume), and here",
+            "'gpu:a' is never used up there (no_consume): here it counts",
         ),
     ],
 )
