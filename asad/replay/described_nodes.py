@@ -121,7 +121,7 @@ class DescribedNodes:
         if read.not_consumed:
             self.passed_over.say(
                 "no_consume",
-                f"{place}: {quoted(read.not_consumed[0])} is never used up there (no_consume): here it counts as it stands",
+                f"{place}: {quoted(read.not_consumed[0])} is never used up there (no_consume): here it counts as it is",
             )
         number = math.nan if not _WEIGHT.fullmatch(weight or "1") else float(weight or "1")
         if math.isnan(number):
