@@ -79,9 +79,11 @@ def _of(stage: str) -> str:
 )
 @click.option(
     "--machine",
+    multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The machine from a slurm.conf or the output of scontrol show node or sinfo --json; memory then counts, "
-    "unless slurm.conf says that it is not scheduled.",
+    "unless slurm.conf says that it is not scheduled. Given again: what scontrol show partition, config and "
+    "reservation print.",
 )
 @click.option(
     "--limits",
@@ -299,7 +301,7 @@ def replayed(
     nodes: int | None,
     cores: int | None,
     memory: str | None,
-    machine: Path | None,
+    machine: tuple[Path, ...],
     limits: tuple[Path, ...] = (),
     demand: str | None,
     seed: int,
@@ -359,7 +361,7 @@ def replayed(
         config=config,
         overrun=overrun,
         per_event=passes == "per-event",
-        use_memory=memory is not None or machine is not None,
+        use_memory=memory is not None or bool(machine),
         use_sd=use_sd,
         demand_error=demand_error,
         widen=not no_widen,
@@ -415,26 +417,29 @@ def log_of(
 
 
 def machine_for(
-    recorded: Recorded, nodes: int | None, cores: int | None, memory: str | None, machine: Path | None
+    recorded: Recorded, nodes: int | None, cores: int | None, memory: str | None, machine: tuple[Path, ...]
 ) -> Machine:
     """The machine that the options describe, or that the log does. Raises UsageError and MachineError."""
+    from asad.replay.beside_nodes import in_times_of
     from asad.replay.inferred_machine import infer
     from asad.replay.machine import from_flags
     from asad.replay.machine_files import read_machine
 
     _check_machine(nodes, cores, memory, machine)
-    if machine is not None:
-        return read_machine(machine)
+    if machine:
+        return in_times_of(read_machine(*machine), local_times=recorded.local_times)
     if nodes is not None and cores is not None:
         return from_flags(nodes, cores, memory)
     return infer(recorded)
 
 
-def _check_machine(nodes: int | None, cores: int | None, memory: str | None, machine: Path | None) -> None:
+def _check_machine(
+    nodes: int | None, cores: int | None, memory: str | None, machine: tuple[Path, ...]
+) -> None:
     """Raises UsageError for options that describe it twice, or by half."""
     if (nodes is None) != (cores is None):
         raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
-    if machine is not None and nodes is not None:
+    if machine and nodes is not None:
         raise UsageError("--machine and --nodes both describe the machine; give one of them")
     if memory is not None and nodes is None:
         raise UsageError("--memory is memory of each node: give --nodes and --cores with it")

@@ -285,8 +285,9 @@ def _kind(
         files: dict[str, Any] = {
             key: _content(value) for key, value in params.items() if isinstance(value, Path)
         }
-        if params["limits"]:
-            files["limits"] = [_content(path) for path in params["limits"]]
+        for key in ("limits", "machine"):
+            if params[key]:
+                files[key] = [_content(path) for path in params[key]]
         if params.get("demand") and not params["demand"].startswith("beta:"):
             files["demand"] = _content(Path(params["demand"]))
         if config is not None:

@@ -87,7 +87,7 @@ def waits(
     if np.isnan(jobs.start_s).any():
         raise UsageError(f"{recorded.path}: some of its jobs have no start; write the log again with Start")
     machine = machine_for(recorded, given["nodes"], given["cores"], given["memory"], given["machine"])
-    known = given["memory"] is not None or given["machine"] is not None
+    known = given["memory"] is not None or bool(given["machine"])
     table = limit_table(read_limits(limit_files, given["cluster"]), jobs) if limit_files else None
     found = why_jobs_waited(
         recorded, machine, known and machine.memory_counts, infer=not no_infer, limits=table

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from asad.cluster import node_names
 from asad.errors import MachineError
 from asad.model import Machine
+from asad.replay.gres_counts import gres_counts
 from asad.replay.machine import machine_of
+from asad.replay.passed_over import PassedOver
 from asad.replay.readers.accounting_log import quoted
 
 MEBIBYTE = 2.0**20
@@ -33,6 +36,7 @@ _OF_HOSTS = re.compile(r"[A-Za-z0-9_.\-\[\]]*", re.ASCII)
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _TEMPLATE = re.compile(r"\{[{%#]|[$<%@]")
 UNFILLED = "{} is of a template that is not filled in; give the file that was made of it"
+_WEIGHT = re.compile(r"\d{1,10}", re.ASCII)
 _CPU_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?", re.ASCII)
 
 
@@ -57,6 +61,19 @@ class Node(NamedTuple):
     """That are kept for the system."""
 
 
+class Offer(NamedTuple):
+    """What else a node has."""
+
+    gres: Mapping[str, int]
+    """`gpu:a100` → 4, and its family `gpu` → the sum over all types."""
+    features: frozenset[str]
+    weight: float
+
+
+PLAIN = Offer({}, frozenset(), 1.0)
+"""A node of which nothing else is known."""
+
+
 @dataclass(slots=True)
 class DescribedNodes:
     """The nodes that a file describes so far, and what of it is worth a note."""
@@ -76,6 +93,10 @@ class DescribedNodes:
     """By what is so of them, nodes on which no job runs."""
     assumed: dict[str, list[str]] = field(default_factory=dict)
     """By what was assumed, of which nodes."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """By name of a node, what else it has; also of those that are left out."""
+    passed_over: PassedOver = field(default_factory=PassedOver)
+    """What of gres, features and weights cannot be read."""
 
     def add(self, place: str, names: Sequence[str], cpus: int, kept: int, memory: Memory) -> None:
         """So many equal nodes: `cpus` of each, of which `kept` are for the system. Raises MachineError."""
@@ -88,6 +109,28 @@ class DescribedNodes:
             return
         node = Node(cpus - kept, memory, kept)
         self.nodes.update((name, node) for name in names)
+
+    def offer(self, place: str, names: Sequence[str], gres: str, features: str, weight: str) -> None:
+        """What else these nodes have, by the texts of Slurm; empty where it says nothing."""
+        read = _gres(gres)
+        if read.strange:
+            self.passed_over.say(
+                "gres",
+                f"{place}: {quoted(read.strange[0])} of Gres is no generic resource: it is passed over",
+            )
+        if read.not_consumed:
+            self.passed_over.say(
+                "no_consume",
+                f"{place}: {quoted(read.not_consumed[0])} is never used up there (no_consume): here it counts as it is",
+            )
+        number = math.nan if not _WEIGHT.fullmatch(weight or "1") else float(weight or "1")
+        if math.isnan(number):
+            self.passed_over.say(
+                "weight", f"{place}: Weight={quoted(weight)} is no number: it is taken for 1"
+            )
+            number = 1.0
+        one = Offer(read.counts, _features(features), number)
+        self.offers.update((name, one) for name in names)
 
     def claim(self, place: str, name: str) -> None:
         """A node is described there. Raises MachineError if it was already, as Slurm does not start with that."""
@@ -154,6 +197,17 @@ class DescribedNodes:
             yield f"{len(keeping)} nodes keep {' and '.join(parts)} for the system: jobs do not get them"
         for what, names in self.assumed.items():
             yield f"{what} ({shown_names(names)})"
+
+
+_gres = lru_cache(maxsize=1000)(gres_counts)
+"""Equal nodes share what is read of them."""
+
+
+@lru_cache(maxsize=1000)
+def _features(text: str) -> frozenset[str]:
+    """`ib,fast` → the words; none of a text that stands for nothing."""
+    listed = "" if text.strip().lower() in ("(null)", "n/a") else text
+    return frozenset(map(str.strip, listed.split(","))) - {""}
 
 
 def shown_names(names: Sequence[str]) -> str:

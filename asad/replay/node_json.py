@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -24,8 +25,10 @@ from asad.replay.described_nodes import (
     names_in,
     shown_names,
 )
-from asad.replay.node_records import is_down, memory_note
+from asad.replay.described_site import site_of_list, site_of_nodes
+from asad.replay.node_records import is_down, listed_memory
 from asad.replay.readers.accounting_log import quoted
+from asad.replay.slurm_conf_partitions import Partition, time_limits_s
 
 REMEDY = "give the output of `scontrol show nodes --json` or `sinfo --json`"
 OTHERS = {
@@ -43,10 +46,15 @@ _TRES_CPUS = re.compile(r"(?:^|,)cpu=(\d{1,9})", re.ASCII)
 _BLANK = re.compile(r"\s*")
 
 
-def from_json(path: str, text: str, notes: Sequence[str] = ()) -> Machine:
-    """The nodes of such a document, or of several. Raises MachineError, which names file, node and remedy."""
+def from_json(
+    path: str, text: str, notes: Sequence[str] = (), configured: Mapping[str, str] | None = None
+) -> Machine:
+    """The nodes of such a document, or of several; `configured` has settings of the cluster, keys in lower case.
+
+    Raises MachineError, which names file, node and remedy.
+    """
     found = DescribedNodes(path)
-    in_partition: set[str] = set()
+    of_partition: dict[str, list[str]] = {}
     groups: list[tuple[str, Any]] = []
     documents = _documents(path, text)
     for number, whole in enumerate(documents, 1):
@@ -54,16 +62,24 @@ def from_json(path: str, text: str, notes: Sequence[str] = ()) -> Machine:
         nodes, of_sinfo = _lists(at, whole)
         for index, entry in enumerate(nodes):
             with _Named(f"{at}nodes[{index}]", entry) as place:
-                _take_node(found, place, entry, in_partition)
+                _take_node(found, place, entry, of_partition)
         groups += [(f"{at}sinfo[{index}]", group) for index, group in enumerate(of_sinfo)]
     shared: set[str] = set()
-    _take_groups(found, groups, shared)
+    partitions: dict[str, tuple[Partition, list[str]]] = {}
+    _take_groups(found, groups, shared, partitions)
     if not found.nodes:
         why = found.instead() or "it lists no nodes that jobs could run on"
         raise MachineError(f"{path}: {why}; {REMEDY}")
-    found.leave_out_without(in_partition)
+    found.leave_out_without({name for names in of_partition.values() for name in names})
     found.nodes = dict(sorted(found.nodes.items()))
-    return found.machine("Slurm's JSON", notes=(*notes, *_notes(groups, shared), *memory_note(found)))
+    counts, of_memory = listed_memory(found, configured or {})
+    machine = found.machine(
+        "Slurm's JSON", memory_counts=counts, notes=(*notes, *_notes(groups, shared), *of_memory)
+    )
+    if partitions:
+        limits_s = time_limits_s([partition for partition, _ in partitions.values()])
+        return replace(machine, time_limits_s=limits_s, site=site_of_nodes(found, list(partitions.values())))
+    return replace(machine, site=site_of_list(found, of_partition))
 
 
 class _Named:
@@ -135,7 +151,9 @@ def _is_node(entry: Any) -> bool:
     return isinstance(entry, dict) and "name" in entry and "cpus" in entry
 
 
-def _take_node(found: DescribedNodes, place: str, entry: Mapping[str, Any], in_partition: set[str]) -> None:
+def _take_node(
+    found: DescribedNodes, place: str, entry: Mapping[str, Any], of_partition: dict[str, list[str]]
+) -> None:
     """Take in a node of the list `nodes`."""
     name = str(entry["name"])
     if not may_be_nodes(name) or name.lower() in NO_NODE:
@@ -147,12 +165,34 @@ def _take_node(found: DescribedNodes, place: str, entry: Mapping[str, Any], in_p
         return
     if is_down(states):
         found.down.add(name)
-    if entry.get("partitions"):
-        in_partition.add(name)
+    for partition in dict.fromkeys(_words(entry.get("partitions"))):
+        of_partition.setdefault(partition, []).append(name)
     cpus = int(_number(entry, "cpus"))
     limit = _number(entry, "specialized_memory" if "specialized_memory" in entry else "mem_spec_limit", 0.0)
     memory = memory_of(_number(entry, "real_memory", math.nan), limit)
     found.add(place, [name], cpus, _kept_of(entry, cpus), memory)
+    features = entry.get("active_features" if "active_features" in entry else "features")
+    _offer(found, place, [name], entry.get("gres"), features, entry.get("weight"))
+
+
+def _offer(
+    found: DescribedNodes, place: str, names: Sequence[str], gres: Any, features: Any, weight: Any
+) -> None:
+    """What else nodes have, in any version's shape."""
+    number = slurm_json.plain(weight)
+    text = (
+        ""
+        if number is None
+        else str(int(number) if isinstance(number, float) and number.is_integer() else number)
+    )
+    found.offer(place, names, ",".join(_words(gres)), ",".join(_words(features)), text)
+
+
+def _words(value: Any) -> list[str]:
+    """A list of words, or one text of them with commas; none of anything else."""
+    if isinstance(value, str):
+        return [value] if value else []
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _kept_of(entry: Mapping[str, Any], cpus: int) -> int:
@@ -170,10 +210,15 @@ def _kept_of(entry: Mapping[str, Any], cpus: int) -> int:
     return max(0, cpus - int(tres[1])) if tres and int(tres[1]) else 0
 
 
-def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], shared: set[str]) -> None:
+def _take_groups(
+    found: DescribedNodes,
+    groups: Sequence[tuple[str, Any]],
+    shared: set[str],
+    partitions: dict[str, tuple[Partition, list[str]]],
+) -> None:
     """Take in the groups of equal nodes that newer versions of sinfo list: a node is in one for each partition.
 
-    `shared` gets the partitions whose jobs share cores.
+    `shared` gets the partitions whose jobs share cores, `partitions` all of them by name, with the nodes of each.
     """
     nodes: dict[str, tuple[int, int, Memory]] = {}
     future: set[str] = set()
@@ -194,6 +239,16 @@ def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], share
             ]
             states = _states((group.get("node") or {}).get("state"))
             shared.update(_sharing(group.get("partition")))
+            if (partition := _partition(place, group.get("partition"))) is not None:
+                partitions.setdefault(partition.name, (partition, []))[1].extend(names)
+            _offer(
+                found,
+                place,
+                names,
+                (group.get("gres") or {}).get("total"),
+                (group.get("features") or {}).get("active"),
+                (group.get("weight") or {}).get("minimum"),
+            )
         if any("FUTURE" in state for state in states):
             future.update(names)
             continue
@@ -213,6 +268,45 @@ def _take_groups(found: DescribedNodes, groups: Sequence[tuple[str, Any]], share
             "groups of unequal nodes are taken as their smallest: `scontrol show nodes --json` has each by itself",
             sorted(unequal),
         )
+
+
+def _partition(place: str, partition: Any) -> Partition | None:
+    """A partition of sinfo with its settings as slurm.conf has them; None if it has no name.
+
+    Raises one of `UNKNOWN` where it has another shape.
+    """
+    if not isinstance(partition, dict) or not partition.get("name"):
+        return None
+    most, least = partition.get("maximums") or {}, partition.get("minimums") or {}
+    usual, rank = partition.get("defaults") or {}, partition.get("priority") or {}
+    state = partition.get("partition") or {}
+    shared = str(state.get("oversubscribe") or "")
+    if not shared and "oversubscribe" in most and slurm_json.plain(most.get("shares")) == 0:
+        shared = "EXCLUSIVE"  # as 24.11 has it
+    settings = {
+        "maxtime": _text(most.get("time")),
+        "maxnodes": _text(most.get("nodes")),
+        "minnodes": _text(least.get("nodes")),
+        "defaulttime": _text(usual.get("time")),
+        "prioritytier": _text(rank.get("tier")),
+        "priorityjobfactor": _text(rank.get("job_factor")),
+        "oversubscribe": shared,
+        "exclusiveuser": "YES" if str(state.get("exclusive") or "").upper() == "USER" else "",
+        "default": "YES" if "DEFAULT" in _states(partition.get("flags")) else "",
+        "state": next(iter(_words(state.get("state"))), ""),
+        "qos": str((partition.get("qos") or {}).get("assigned") or ""),
+    }
+    return Partition(place, str(partition["name"]), settings, settings)
+
+
+def _text(number: Any) -> str:
+    """A number of Slurm's JSON as slurm.conf has it: empty if it is not set."""
+    found = slurm_json.plain(number)
+    if found is None or isinstance(found, bool):
+        return ""
+    if isinstance(found, float):
+        return "UNLIMITED" if found == math.inf else str(int(found))
+    return str(found)
 
 
 def _sharing(partition: Any) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from asad.errors import MachineError
@@ -17,7 +18,9 @@ from asad.replay.described_nodes import (
     may_be_nodes,
     memory_of,
 )
+from asad.replay.described_site import site_of_list
 from asad.replay.readers.accounting_log import quoted
+from asad.replay.scheduled_memory import memory_counts
 
 _TOTAL = re.compile(r"(?:^|\s)CPUTot=\d")
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
@@ -51,10 +54,13 @@ def is_node_records(text: str) -> bool:
     return begins and total
 
 
-def from_node_records(path: str, text: str) -> Machine:
-    """The nodes of such a text. Raises MachineError, which names file, line and remedy."""
+def from_node_records(path: str, text: str, configured: Mapping[str, str] | None = None) -> Machine:
+    """The nodes of such a text; `configured` has settings of the cluster, keys in lower case.
+
+    Raises MachineError, which names file, line and remedy.
+    """
     found = DescribedNodes(path)
-    in_partition: set[str] = set()
+    of_partition: dict[str, list[str]] = {}
     for record in _records(path, text):
         name, fields = record.fields["nodename"], record.fields
         if not may_be_nodes(name) or name.lower() in NO_NODE:
@@ -67,8 +73,9 @@ def from_node_records(path: str, text: str) -> Machine:
             continue
         if is_down(re.split(r"[^A-Z_]+", state)):
             found.down.add(name)
-        if fields.get("partitions", "(null)") not in ("", "(null)"):
-            in_partition.add(name)
+        for partition in fields.get("partitions", "").split(","):
+            if partition not in ("", "(null)"):
+                of_partition.setdefault(partition, []).append(name)
         total = _whole(record, "cputot", None)
         cores = _whole(record, "sockets", 1) * _whole(record, "corespersocket", 1)
         if "cpuefctv" in fields:
@@ -80,11 +87,15 @@ def from_node_records(path: str, text: str) -> Machine:
             kept = cpus_kept(total, cores, threads, _whole(record, "corespeccount", 0), numbers)
         memory = memory_of(_whole(record, "realmemory", 0), _whole(record, "memspeclimit", 0))
         found.add(record.place, [name], total, kept, memory)
+        features = fields.get("activefeatures", fields.get("availablefeatures", fields.get("features", "")))
+        found.offer(record.place, [name], fields.get("gres", ""), features, fields.get("weight", ""))
     if not found.nodes:
         why = found.instead() or "no record describes a node that jobs could run on"
         raise MachineError(f"{path}: {why}; give {WAYS}")
-    found.leave_out_without(in_partition)
-    return found.machine("`scontrol show node`", notes=memory_note(found))
+    found.leave_out_without({name for names in of_partition.values() for name in names})
+    counts, notes = listed_memory(found, configured or {})
+    machine = found.machine("`scontrol show node`", memory_counts=counts, notes=notes)
+    return replace(machine, site=site_of_list(found, of_partition))
 
 
 def is_down(words: list[str]) -> bool:
@@ -92,11 +103,14 @@ def is_down(words: list[str]) -> bool:
     return any(word.startswith(("DOWN", "DRAIN", "FAIL")) or word == "ERROR" for word in words)
 
 
-def memory_note(found: DescribedNodes) -> tuple[str, ...]:
-    """Records of nodes do not say whether memory is scheduled."""
+def listed_memory(found: DescribedNodes, configured: Mapping[str, str]) -> tuple[bool, tuple[str, ...]]:
+    """Do jobs wait for memory there, and what is to be noted of it? Lists of nodes do not say, settings may."""
+    if configured.keys() & {"selecttype", "selecttypeparameters"}:
+        counts, why = memory_counts(found, configured, ())
+        return counts, tuple(why)
     if not found.memory_is_known():
-        return ()
-    return (
+        return True, ()
+    return True, (
         f"{found.path} does not say whether memory is scheduled: jobs wait for it, as if SelectTypeParameters of "
         "slurm.conf had _Memory",
     )

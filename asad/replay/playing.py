@@ -19,6 +19,7 @@ from asad.replay import engine
 from asad.replay.policies import SCHEDULING
 from asad.replay.recorded_cluster import RecordedCluster
 from asad.replay.results import ExpertHistory
+from asad.replay.site import site_of
 from asad.replay.stated import Foretold
 from asad.replay.workbench import Bench
 from asad.replay.workload_columns import Workload
@@ -170,10 +171,15 @@ FLUID_PARTS = 20
 def pour(bench: Bench) -> Played:
     """The fluid: EASY over jobs of as many cores as they keep busy, to a part of a core; memory is left out."""
     workload, machine = bench.workload, bench.machine
+    site = site_of(machine)
     used = np.maximum(1, np.ceil(workload.cores * workload.demand * FLUID_PARTS)).astype(np.int32)
     poured = replace(
         bench,
-        machine=replace(machine, cores=(machine.cores * FLUID_PARTS).astype(np.int32)),
+        machine=replace(
+            machine,
+            cores=(machine.cores * FLUID_PARTS).astype(np.int32),
+            site=None if site is None else site.in_parts(FLUID_PARTS),
+        ),
         workload=replace(workload, cores=used, memory_bytes_per_core=np.zeros(len(workload))),
         settings=replace(bench.settings, use_memory=False),
     )

@@ -17,6 +17,7 @@ from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
+from asad.replay.site import site_of
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.workbench import Bench, Progress, prepare
 from asad.replay.workload import build_workload
@@ -40,7 +41,8 @@ def replay(
     """
     jobs = recorded.jobs
     fingerprint, names = jobs.fingerprints()
-    notes = [*recorded.notes, *machine.notes]
+    site = site_of(machine)
+    notes = [*recorded.notes, *machine.notes, *(site.notes if site is not None else ())]
     demand = assign(jobs, fingerprint, names, settings.demand, settings.seed)
     if beyond := int(np.count_nonzero(jobs.cpu_time_s > 1.01 * jobs.run_s * jobs.cores)):
         notes.append(

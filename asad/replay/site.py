@@ -127,7 +127,7 @@ class Site:
     """What is known of how a cluster schedules; N nodes, in the order of `Machine.node_names`."""
 
     partitions: Mapping[str, PartitionRules] = field(default_factory=dict)
-    """By name, in the order in which they are described; empty where nothing is said of partitions."""
+    """By name, in the order in which they are described; empty where no partition is described."""
     gres: tuple[Mapping[str, int], ...] = ()
     """(N,) what each node has: `gpu:a100` → 4, and its family `gpu` → the sum over all types."""
     features: tuple[frozenset[str], ...] = ()
@@ -135,9 +135,9 @@ class Site:
     weight: Floats = field(default_factory=lambda: np.zeros(0))
     """(N,) nodes of less weight are taken first; 1 where it is not given."""
     priority: PriorityRules | None = None
-    """None where nothing is said of it."""
+    """None where the description does not have it."""
     backfill: BackfillRules | None = None
-    """None where nothing is said of it."""
+    """None where the description does not have it."""
     reservations: tuple[Reservation, ...] = ()
     notes: tuple[str, ...] = ()
     """What was assumed or passed over, a sentence each."""
@@ -162,6 +162,13 @@ class Site:
             weight=self.weight[nodes],
             reservations=tuple(replace(one, nodes=placed(one.nodes)) for one in self.reservations),
         )
+
+    def in_parts(self, parts: int) -> Site:
+        """The same of a machine on which every core counts as so many."""
+        reservations = tuple(
+            replace(one, cores=None if one.cores is None else one.cores * parts) for one in self.reservations
+        )
+        return replace(self, reservations=reservations)
 
 
 def site_of(machine: Machine) -> Site | None:

@@ -7,7 +7,7 @@ system, which nodes no job can use, and whether memory is something that jobs wa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +28,12 @@ from asad.replay.described_nodes import (
     shown_names,
     split_names,
 )
+from asad.replay.described_site import site_of_nodes
+from asad.replay.passed_over import PassedOver
 from asad.replay.readers.accounting_log import quoted
 from asad.replay.scheduled_memory import memory_counts
+from asad.replay.scheduling_settings import OF_SCHEDULING, backfill_rules, priority_rules
+from asad.replay.site import Site
 from asad.replay.slurm_conf_lines import (
     KEY,
     OF_A_NODE,
@@ -44,6 +48,7 @@ from asad.replay.slurm_conf_lines import (
 )
 from asad.replay.slurm_conf_partitions import (
     NodeLists,
+    Partition,
     forgive_missing,
     leave_out_of_no_partition,
     partitions_of,
@@ -67,6 +72,8 @@ OF_A_RECORD = frozenset(
     {"arch", "os", "cpualloc", "cpuefctv", "cputot", "cpuload", "allocmem", "freemem", "cfgtres"}
 )
 """Keys of `scontrol show node` that slurm.conf does not have."""
+OF_WHOLE = frozenset({"slurmctldhost", "controlmachine", "authtype", "slurmuser"})
+"""Keys of a whole slurm.conf, for which Slurm's defaults hold of what it does not say."""
 OF_GRES = frozenset({"name", "file", "cores", "autodetect", "links", "multiplefiles"})
 """Keys of gres.conf, which has lines that begin with NodeName."""
 
@@ -100,8 +107,14 @@ class _Conf:
     """Keys with which other lines begin."""
 
 
-def from_slurm_conf(path: Path, read: Callable[[Path], str]) -> Machine:
-    """The nodes of a slurm.conf; `read` gives the text of a file. Raises MachineError, which names file and line."""
+def from_slurm_conf(
+    path: Path, read: Callable[[Path], str], configured: Mapping[str, str] | None = None
+) -> Machine:
+    """The nodes of a slurm.conf, and what it says of scheduling; `read` gives the text of a file.
+
+    `configured` has settings (keys in lower case) that are known better than from the file. Raises MachineError, which
+    names file and line.
+    """
     conf = _Conf(path, read, DescribedNodes(str(path)))
     for line in _lines(conf, path, read(path), ()):
         _take(conf, line)
@@ -117,10 +130,27 @@ def from_slurm_conf(path: Path, read: Callable[[Path], str]) -> Machine:
     for place, text in conf.down_lists:
         names = lists.names(place, text)
         found.down.update(found.nodes if names is None else names)
-    counts, why = memory_counts(found, conf.settings, partitions)
+    counts, why = memory_counts(found, {**conf.settings, **(configured or {})}, partitions)
     notes = (*_notes(conf), *sharing_notes(partitions), *why)
     machine = found.machine("its NodeName lines", memory_counts=counts, notes=notes)
-    return replace(machine, time_limits_s=time_limits_s(partitions))
+    return replace(machine, time_limits_s=time_limits_s(partitions), site=_site(conf, partitions, lists))
+
+
+def _site(conf: _Conf, partitions: Sequence[Partition], lists: NodeLists) -> Site:
+    """What the file says of scheduling. Raises MachineError."""
+    place, over = str(conf.main), PassedOver()
+    is_whole = bool(conf.settings.keys() & (OF_SCHEDULING | {"clustername"}) or OF_WHOLE & conf.other_keys)
+    return site_of_nodes(
+        conf.found,
+        [
+            (partition, lists.names(partition.place, partition.settings.get("nodes", "")))
+            for partition in partitions
+            if partition.name
+        ],
+        priority=priority_rules(conf.settings, place, over) if is_whole else None,
+        backfill=backfill_rules(conf.settings, place, over) if is_whole else None,
+        over=over,
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- lines
@@ -205,8 +235,9 @@ def _take(conf: _Conf, line: Line) -> None:
         settings = dict(loose_pairs(line.text))
         if settings.get("state", "down").lower().startswith(("down", "drain", "fail")):
             conf.down_lists.append((line.place, settings.get("downnodes", "")))
-    elif key in SETTINGS:
-        conf.settings.update((name, value) for name, value in loose_pairs(line.text) if name in SETTINGS)
+    elif key in SETTINGS | OF_SCHEDULING:
+        known = SETTINGS | OF_SCHEDULING
+        conf.settings.update((name, value) for name, value in loose_pairs(line.text) if name in known)
     elif line.text.lstrip().startswith(_OF_TEMPLATE):
         raise MachineError(f"{line.place}: {UNFILLED.format(quoted(line.text))}")
     else:
@@ -254,11 +285,13 @@ def _take_nodes(conf: _Conf, place: str, settings: dict[str, str]) -> None:
         return
     if state.startswith(("DOWN", "DRAIN", "FAIL")):
         found.down.update(names)
-    for feature in settings.get("features", settings.get("feature", "")).split(","):
+    features = settings.get("features", settings.get("feature", ""))
+    for feature in features.split(","):
         if feature.strip():
             conf.features.setdefault(feature.strip(), set()).update(names)
     size = _size(conf, place, settings, names)
     found.add(place, names, size.cpus, size.kept, size.memory)
+    found.offer(place, names, settings.get("gres", ""), features, settings.get("weight", ""))
 
 
 class _Size(NamedTuple):

@@ -55,14 +55,14 @@ def time_limits_s(partitions: Sequence[Partition]) -> dict[str, float]:
     found = {}
     for partition in partitions:
         for key in ("maxtime", "defaulttime"):
-            limit_s = _limit_s(partition.settings.get(key, ""))
-            if limit_s > 0:  # never of NaN
-                found[partition.name] = limit_s
+            longest_s = limit_s(partition.settings.get(key, ""))
+            if longest_s > 0:  # never of NaN
+                found[partition.name] = longest_s
                 break
     return found
 
 
-def _limit_s(text: str) -> float:
+def limit_s(text: str) -> float:
     """`30` (minutes), `30:00`, `1:00:00`, `2-0`, `2-00:00`, `2-00:00:00` or a word for no limit; NaN if it is none."""
     word = text.strip().lower()
     if word in ("unlimited", "infinite"):

@@ -28,6 +28,7 @@ from asad.errors import ConfigError, MachineError, UsageError
 from asad.experts import check_experts, load_expert
 from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
+from asad.model import Machine
 from asad.node.progress_files import parse as parse_progress
 from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.inferred_machine import infer
@@ -35,6 +36,7 @@ from asad.replay.limits.sacctmgr_output import read_limits
 from asad.replay.machine_files import read_machine
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
+from asad.replay.site import site_of
 from asad.replay.workload import build_workload
 from asad_papers.oasis.scheme_instances import read_instance
 from asad_papers.oga.port_instances import read_port_instance
@@ -55,6 +57,7 @@ def readers() -> list[Reader]:
         Reader("machine: slurm.conf", "text", [samples.SLURM_CONF], _machine),
         Reader("machine: scontrol show node", "text", [samples.NODE_RECORDS], _machine),
         Reader("machine: sinfo --json", "json", samples.sinfo(), _machine),
+        Reader("machine: scontrol beside nodes", "text", samples.BESIDE_NODES, _beside_nodes),
         Reader("limits: sacctmgr -P", "text", [samples.LIMITS], _limits),
         Reader("configuration", "toml", [samples.CONFIGURATION, _read("asad.toml")], _configuration, 6),
         Reader("expert trees", "toml", [path.read_bytes() for path in _experts()], _expert, 8),
@@ -165,7 +168,32 @@ def _require_sound(recorded: Recorded) -> None:
 
 
 def _machine(folder: Path) -> Read:
-    return _on_file(read_machine)(folder)
+    return _on_file(lambda path: _require_sound_site(read_machine(path)))(folder)
+
+
+def _beside_nodes(folder: Path) -> Read:
+    nodes = folder / "nodes"
+    nodes.write_bytes(samples.NODE_RECORDS)
+    return _on_file(lambda path: _require_sound_site(read_machine(path, nodes)))(folder)
+
+
+def _require_sound_site(machine: Machine) -> None:
+    """What is known of scheduling has a row for each node, numbers of nodes that there are, and values in range."""
+    site, nodes = site_of(machine), len(machine.node_names)
+    if site is None or {nodes} != {len(site.gres), len(site.features), len(site.weight)}:
+        raise FaultError("what is known of scheduling does not have the nodes of the machine")
+    for rules in (*site.partitions.values(), *site.reservations):
+        if not set(rules.nodes.tolist()) <= set(range(nodes)) or (np.diff(rules.nodes) <= 0).any():
+            raise FaultError(f"{rules.name!r} has nodes that are not there, or in another order")
+    for one in site.partitions.values():
+        if not (one.max_time_s > 0 and not one.default_time_s <= 0 and one.max_nodes >= 0):
+            raise FaultError(f"values of partition {one.name!r} are out of range")
+    for one in site.reservations:
+        if not one.start_s < one.end_s:
+            raise FaultError(f"reservation {one.name!r} ends before it begins")
+    for note in (*machine.notes, *site.notes):
+        if why := unfit(note):
+            raise FaultError(f"a note has {why}")
 
 
 def _limits(folder: Path) -> Read:

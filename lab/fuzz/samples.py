@@ -81,7 +81,9 @@ NODE_RECORDS = b"""NodeName=n1 Arch=x86_64 CoresPerSocket=16
    CPUAlloc=0 CPUEfctv=60 CPUTot=64 CPULoad=0.00
    RealMemory=515317 AllocMem=0 FreeMem=511456 Sockets=2 Boards=1
    CoreSpecCount=2 CPUSpecList=60-63 MemSpecLimit=4096
+   AvailableFeatures=ib,fast ActiveFeatures=ib Gres=gpu:a100:4(S:0-1),nvme:no_consume:2T
    State=IDLE+CLOUD ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Partitions=batch,guest
 
 NodeName=n2 Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUTot=32 RealMemory=1000 Sockets=2 State=FUTURE
 """
@@ -90,8 +92,42 @@ NodeName=DEFAULT CPUs=4 RealMemory=4000 State=UNKNOWN
 NodeName=n[1-3],m1 Sockets=1 CoresPerSocket=2 ThreadsPerCore=2 \\
   Gres=gpu:1
 NodeName=f1 State=FUTURE
+NodeName=g1 CPUs=4 Gres=gpu:a100:2(S:0,1),nvme:1G Feature=ib,fast Weight=9
+NodeSet=fast Feature=fast
 PartitionName=batch Nodes=ALL Default=YES MaxTime=1-00:00:00
+PartitionName=guest Nodes=fast,n1 MaxNodes=4 MinNodes=1 PriorityTier=2 OverSubscribe=EXCLUSIVE QOS=low State=DRAIN
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityWeightTRES=CPU=100,GRES/gpu=-2.5
+PriorityMaxAge=7-0
+PriorityFlags=NO_FAIR_TREE
+SchedulerParameters=bf_window=4320,bf_interval=-1,bf_max_job_test=100
 """
+BESIDE_NODES = [
+    b"""PartitionName=batch
+   AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL
+   AllocNodes=ALL Default=YES QoS=N/A
+   MaxNodes=UNLIMITED MaxTime=04:00:00 MinNodes=0 LLN=NO
+   Nodes=n[1-2],g1
+   PriorityJobFactor=1 PriorityTier=20 OverSubscribe=FORCE:4 State=UP
+
+PartitionName=GPU nodes AllowGroups=ALL Nodes=ALL DefaultTime=NONE ExclusiveUser=YES State=INACTIVE
+""",
+    b"""Configuration data as of 2026-07-30T14:17:55
+PriorityDecayHalfLife   = 30-00:00:00
+PriorityType            = priority/multifactor
+PriorityWeightFairShare = 20000
+SchedulerParameters     = (null)
+SelectTypeParameters    = CR_CORE_MEMORY
+SLURM_VERSION           = 18.08.4
+""",
+    b"""ReservationName=two words StartTime=2023-10-13T20:00:00 EndTime=2023-10-16T09:00:00 Duration=2-13:00:00
+   Nodes=n[1-3] NodeCnt=3 CoreCnt=96 Features=(null) PartitionName=(null) Flags=MAINT,WEEKLY
+     NodeName=n1 CoreIDs=0-3
+   TRES=cpu=8
+   Users=root,-ann Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE
+""",
+]
 CONFIGURATION = b"""[daemon]
 mode = "enforce"
 cluster = "slurm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -86,6 +87,37 @@ def test_percentages_are_not_applied() -> None:
     assert "Relative" in limits.not_applied[0]
 
 
+@pytest.mark.parametrize("column", ["Share", "Fairshare"])
+def test_shares_of_associations(column: str) -> None:
+    rows = [
+        f"Account|User|{column}|GrpTRES",
+        "root|||",
+        "a||40|cpu=1",
+        "a|ann|parent|",
+        "a|bob|2147483647|",
+        "a|cy|3|",
+    ]
+    shares = {one.user or one.account: one.share for one in limits_of("given", text_of(*rows)).associations}
+    assert (shares["root"], shares["a"], shares["cy"]) == (1.0, 40.0, 3.0)
+    assert math.isnan(shares["ann"]) and math.isnan(shares["bob"])
+
+
+def test_shares_priorities_and_flags_stand_where_one_list_of_several_has_them() -> None:
+    text = text_of("Account|User|Share|GrpTRES", "a|ann|7|") + text_of(ASSOC, "c|a|bob||||||", "|a|ann||||||")
+    text += text_of(QOS, "low|100|DenyOnLimit,NoDecay|||") + text_of("Name|MaxJobsPU", "low|")
+    limits = limits_of("given", text)
+    assert [(one.user, one.share) for one in limits.associations] == [("ann", 7.0), ("bob", 1.0)]
+    (low,) = limits.qos
+    assert (low.priority, low.flags) == (100.0, ("DenyOnLimit", "NoDecay"))
+
+
+def test_golden_shares_and_priorities() -> None:
+    limits = read_limits([GOLDEN / "associations_tree.txt", GOLDEN / "qos.txt"])
+    assert {one.share for one in limits.associations} == {1.0}
+    assert {one.priority for one in limits.qos} == {0.0}
+    assert {one.flags for one in limits.qos} == {()}
+
+
 def test_associations_of_several_clusters_need_a_choice() -> None:
     text = text_of(ASSOC, "a|root|||||||", "b|root|||||||")
     with pytest.raises(LogError, match=r"2 clusters .*--cluster"):
@@ -105,6 +137,9 @@ def test_associations_of_several_clusters_need_a_choice() -> None:
         ((QOS, "normal|0"), "given:2", "2 fields, and its header names 6 columns"),
         ((QOS, "normal|0||cpu=8|||"), "given:2", "7 fields"),
         ((QOS, "|0||cpu=8||"), "given:2: column Name", "a QOS without a name"),
+        ((QOS, "normal|high||cpu=8||"), "given:2: column Priority", "'high' is not a number"),
+        (("Account|User|Share", "a|ann|-1"), "given:2: column Share", "'-1' is not a number"),
+        (("Account|User|Fairshare", "a|ann|much"), "given:2: column Fairshare", "'much' is not a number"),
         ((QOS, "normal|0||cpu||"), "given:2: column grptres", "'cpu' is not a list of resources"),
         ((QOS, "normal|0||cpu=x||"), "given:2: column grptres", "'x' is not an amount of 'cpu'"),
         ((QOS, "normal|0||mem=lots||"), "given:2: column grptres", "'lots' is not an amount of memory"),

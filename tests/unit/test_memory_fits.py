@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
 from asad.cli.sweep_tasks import read_sweep, replay_task
-from asad.errors import UsageError
+from asad.errors import MachineError, UsageError
 from asad.model import Floats, Machine
 from asad.replay.cpu_demand import DemandProfile, assign
 from asad.replay.machine import from_flags
@@ -224,6 +224,33 @@ def test_memory_that_is_not_scheduled_is_waited_for_by_no_job(tmp_path: Path) ->
     output = run("replay", log, "--machine", conf)
     assert '"wait_mean_s": 600.0' in output
     assert "not scheduled" not in output
+
+
+def test_what_scontrol_prints_may_stand_beside_the_machine(tmp_path: Path) -> None:
+    """`--machine` several times: memory counts as the configuration says, and what is passed over is noted."""
+    conf, log = tmp_path / "nodes", tmp_path / "log.sacct"
+    log_of(tmp_path, [(4, 40000)] * 3)
+    conf.write_text("NodeName=n1 CPUs=16 RealMemory=58000\n")
+    (tmp_path / "config").write_text(
+        "Configuration data as of 2024-01-01T00:00:00\nSelectTypeParameters = CR_CORE\n"
+        "SchedulerParameters = bf_window=x\n"
+    )
+    (tmp_path / "resv").write_text(
+        "ReservationName=r StartTime=2024-01-01T00:00:00 EndTime=2024-01-02T00:00:00\n   Nodes=n[1-2]\n"
+    )
+    beside = ("--machine", tmp_path / "config", "--machine", tmp_path / "resv")
+    output = run("replay", log, "--machine", conf, *beside)
+    assert '"wait_mean_s": 0.0' in output
+    assert "memory is not scheduled there (SelectTypeParameters=CR_CORE)" in output
+    assert "bf_window='x' of SchedulerParameters is not from 1 to 43200" in output
+    assert "1 of its nodes are not on the machine, and are left out (n2)" in output
+    assert "off by the zone" in output, "the log has epoch seconds"
+    waits = CliRunner().invoke(
+        asactl, ["waits", str(log), "--machine", str(conf), *map(str, beside), "--json"]
+    )
+    assert waits.exit_code == 0, waits.output
+    with pytest.raises(MachineError, match="names no nodes"):
+        run("replay", log, *beside)
 
 
 def test_a_replay_of_no_job_is_an_error(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from asad.replay.readers import Recorded, read_log
 from asad.replay.recorded_starts import RecordedStarts
 from asad.replay.replay_settings import Settings
 from asad.replay.run import replay
+from asad.replay.site import PartitionRules, Site, site_of
 from asad.replay.workbench import Bench, prepare
 from asad.sweep.estimates import estimate
 
@@ -71,6 +72,25 @@ def test_a_seed_draws_the_order_of_equal_nodes_and_every_job_keeps_its_own(recor
         assert starts(recorded, seed).machine.node_names == other.machine.node_names
         orders.add(other.machine.node_names)
     assert len(orders) > 3
+
+
+def test_what_is_known_of_scheduling_follows_its_nodes(recorded: Recorded) -> None:
+    found = starts(recorded, 0)
+    names = found.machine.node_names
+    site = Site(
+        partitions={"p": PartitionRules("p", np.array([0, 2], np.int32))},
+        gres=tuple({f"gpu:{name}": 1} for name in names),
+        features=tuple(frozenset((name,)) for name in names),
+        weight=np.arange(5.0),
+    )
+    for seed in range(1, 6):
+        machine = drawn_order(replace(found, machine=replace(found.machine, site=site)), seed).machine
+        drawn = site_of(machine)
+        assert drawn is not None
+        assert [next(iter(one)) for one in drawn.features] == list(machine.node_names)
+        assert [next(iter(one)) for one in drawn.gres] == [f"gpu:{name}" for name in machine.node_names]
+        assert [names[int(weight)] for weight in drawn.weight] == list(machine.node_names)
+        assert {machine.node_names[node] for node in drawn.partitions["p"].nodes} == {names[0], names[2]}
 
 
 def test_nodes_of_other_sizes_keep_their_places(recorded: Recorded) -> None:

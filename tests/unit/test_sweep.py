@@ -154,6 +154,11 @@ def test_a_task_is_what_decides_its_outcome(folder: Path) -> None:
     before = identities(text)
     (folder / "slurm.conf").write_text("NodeName=n[1-4] CPUs=2 RealMemory=2000\n")
     assert len(identities(text) - before) == 6, "of the one log whose machine it is"
+    text = text.replace('"slurm.conf"', '["slurm.conf", "partitions"]', 1)
+    (folder / "partitions").write_text("PartitionName=p\n   AllowGroups=ALL\n   Nodes=n1\n")
+    before = identities(text)
+    (folder / "partitions").write_text("PartitionName=p\n   AllowGroups=ALL\n   Nodes=n2\n")
+    assert len(identities(text) - before) == 6, "and what stands beside it"
 
 
 def test_a_task_that_fails_is_recorded_and_the_rest_goes_on(folder: Path) -> None:

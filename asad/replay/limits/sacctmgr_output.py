@@ -6,6 +6,7 @@ stands in `LIMITS`; those in minutes of use and of wall time are read past, and 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ OTHERS = frozenset(
 KNOWN = frozenset({*LIMITS, *NOT_APPLIED, *(name.strip() for name in OTHERS if name.strip())})
 LEAST_KNOWN = 2
 AGAIN = "write it again with `sacctmgr -P show assoc tree` and `sacctmgr -P show qos`"
+PARENT = 2**31 - 1
+"""What stands for `parent` where shares are written as numbers."""
 _AMOUNT = re.compile(r"\d{1,18}(?:\.\d{1,9})?([KMGTP]?)", re.ASCII | re.IGNORECASE)
 
 Amounts = Mapping[str, float]
@@ -105,6 +108,9 @@ class Association:
     qos: tuple[str, ...]
     default_qos: str
     place: str
+    share: float = 1.0
+    """Its share of what its account gets, beside those of its siblings (`Share`); NaN for `parent`: it uses the share
+    of its account together with all others that do."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -121,6 +127,10 @@ class Qos:
     factor: float
     """LimitFactor: what it multiplies the limits of associations on resources by."""
     place: str
+    priority: float = 0.0
+    """What its jobs have of the factor of QOS, before it is divided by the largest of all (`Priority`)."""
+    flags: tuple[str, ...] = ()
+    """As sacctmgr prints them: `DenyOnLimit`, `NoDecay`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +310,7 @@ def _add_association(path: str, number: int, row: Mapping[str, str], found: _Fou
         tuple(name.strip() for name in row.get("qos", "").split(",") if name.strip()),
         row.get("def qos", "").strip(),
         f"{path}:{number}",
+        _share(row),
     )
     known = found.associations.get(one.key)
     if known is not None and known.limits != one.limits:
@@ -312,6 +323,8 @@ def _add_association(path: str, number: int, row: Mapping[str, str], found: _Fou
         )
     if known is not None and one.parent is None:
         one = replace(one, parent=known.parent)
+    if known is not None and not {"share", "fairshare"} & row.keys():
+        one = replace(one, share=known.share)
     found.associations[one.key] = one
 
 
@@ -341,6 +354,8 @@ def _add_qos(path: str, number: int, row: Mapping[str, str], found: _Found) -> N
     relative = "relative" in row.get("flags", "").lower().split(",")
     limits = {} if relative else _limits(row, found)
     factor = _factor(row.get("limitfactor", "").strip())
+    priority = _number(row.get("priority", "").strip(), "Priority", 0.0)
+    flags = tuple(flag.strip() for flag in row.get("flags", "").split(",") if flag.strip())
     known = found.qos.get(name.casefold())
     if known is not None and (known.limits, known.factor) != (limits, factor):
         raise LogError(
@@ -352,7 +367,32 @@ def _add_qos(path: str, number: int, row: Mapping[str, str], found: _Found) -> N
         )
     if relative and known is None:
         found.relative.append(name)
-    found.qos[name.casefold()] = Qos(name, limits, factor, f"{path}:{number}")
+    one = Qos(name, limits, factor, f"{path}:{number}", priority, flags)
+    if known is not None:  # another list of them may have other columns
+        one = replace(
+            one,
+            priority=priority if "priority" in row else known.priority,
+            flags=flags if "flags" in row else known.flags,
+        )
+    found.qos[name.casefold()] = one
+
+
+def _share(row: Mapping[str, str]) -> float:
+    """Share, or Fairshare as other versions call it; 1 where there is none, NaN for `parent`. Raises BadValue."""
+    column = "share" if "share" in row else "fairshare"
+    text = row.get(column, "").strip()
+    if text.lower() == "parent" or text == str(PARENT):
+        return math.nan
+    return _number(text, "Share" if column == "share" else "Fairshare", 1.0)
+
+
+def _number(text: str, column: str, default: float) -> float:
+    """A whole number; `default` where there is none. Raises BadValue."""
+    if not text:
+        return default
+    if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+        raise BadValue(f"{quoted(text)} is not a number", "write one, like 10", column)
+    return float(text)
 
 
 def _factor(text: str) -> float:
