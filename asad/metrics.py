@@ -49,6 +49,12 @@ METRICS: dict[str, Described] = {
     "asad_cores_allocated": Described("gauge", "Cores that batch jobs hold."),
     "asad_cores_shared": Described("gauge", "Cores on which a guest runs."),
     "asad_jobs": Described("gauge", "Jobs by state: waiting, running, guest, offered.", ("state",)),
+    "asad_waiting_jobs": Described(
+        "gauge",
+        "Jobs that wait, by the cluster's own reason: limit, no room, order, not eligible, other. Not shown where the "
+        "cluster gives no reasons.",
+        ("reason",),
+    ),
     "asad_hosts_under_pressure": Described("gauge", "Hosts of guests that wait for CPU more than allowed."),
     "asad_decisions_total": Described(
         "counter",

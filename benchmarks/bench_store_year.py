@@ -40,6 +40,8 @@ CGROUP = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
 START_S = 1_800_000_000.0 // DAY_S * DAY_S
 BOUND_GIB = 10.0
 ACCOUNTS = 200
+PARTITIONS, REASONS = 20, ("limit", "no room", "order", "not eligible", "other")
+"""In each of so many partitions jobs wait at all hours, for each of these reasons."""
 KEEP_DAYS = {"decisions": 30, "quota_audit": 14, "others": 90, "sums by hour": 60}
 """The defaults of `[daemon] retention_days` and of `[store]`."""
 VACUUM_DAYS = 3
@@ -194,6 +196,7 @@ class Year:
     def sums(self, number: int, age_days: float) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
         """What is left of a day at that age, by table: about as many sums as its rows would have become."""
         step_s = 3600 if age_days < KEEP_DAYS["sums by hour"] else round(DAY_S)
+        yield "wait_summaries", self.waits(number, step_s)
         begins = np.arange(START_S + number * DAY_S, START_S + (number + 1) * DAY_S, float(step_s)).tolist()
         jobs = self.jobs * step_s / DAY_S
         if age_days >= KEEP_DAYS["decisions"]:
@@ -241,6 +244,18 @@ class Year:
                     for loser in (False, True)
                 ],
             )
+
+    def waits(self, number: int, step_s: int = 3600) -> list[tuple[Any, ...]]:
+        """For how long jobs waited on a day: sums from the first, of a look a minute."""
+        begins = np.arange(START_S + number * DAY_S, START_S + (number + 1) * DAY_S, float(step_s)).tolist()
+        partitions = max(1, round(PARTITIONS * self.part))
+        looks, jobs = step_s // 60, 123.0
+        return [
+            (step_s, begin, f"partition{k}", reason, looks, 60 * jobs * looks, 60 * jobs, 960 * jobs * looks, 960 * jobs)
+            for begin in begins
+            for k in range(partitions)
+            for reason in REASONS
+        ]
 
     def _counts(self, steps: int, cells: int, total: float) -> list[tuple[int, int, int]]:
         """Step, cell and count where that is not zero, of so many rows a step thrown into the cells."""
@@ -296,7 +311,7 @@ def pass_through(url: str, part: float, smallest: bool) -> None:
     with Store.open(url, cache_mib=BULK_CACHE_MIB) as store:
         live(store, part)
         for number in range(days):
-            for name, rows in year.day(number):
+            for name, rows in (*year.day(number), ("wait_summaries", year.waits(number))):
                 load(store, name, rows)
             if (number + 1) % look_days:
                 continue

@@ -12,6 +12,7 @@ from asad.api.node_server import NodeServer
 from asad.cycle import Cycle
 from asad.daemon.clusters import ActsByItself, LiveCluster
 from asad.daemon.figures import Figures
+from asad.daemon.waiting import WaitHistory
 from asad.decisions import Outcome
 from asad.model import Json, Snapshot
 from asad.status import user_of
@@ -52,6 +53,7 @@ class CycleRecords:
         )
         self.recent: deque[dict[str, Json]] = deque(maxlen=MOST_RECENT)
         """The decisions that fell last, as the live page shows them; `number` rises by one from each to the next."""
+        self.waits = WaitHistory(writer.add_waits)
         self._decided = 0
         self._reported_at = -math.inf
         self._forgot_at = monotonic()
@@ -75,6 +77,7 @@ class CycleRecords:
             ends = figures.gains.take(snapshot, finished, cycle.outcomes)
             if ends:
                 self.writer.record_ends(ends)
+            self.waits.look(snapshot)
         if not cycle.outcomes:
             figures.tally.nothing_decided()
         for sentence in (*_emptied(cluster.notices), *cycle.defer.reports()):

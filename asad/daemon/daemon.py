@@ -343,6 +343,7 @@ class Daemon:
         if self.cycle.mode == "enforce":
             self.recovery.release(self.cycle, self.cluster)
         self.policy_state.save()
+        self.records.waits.hand_over()
         if not self.writer.close(self.figures.of_run()):
             log.error(
                 "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"

@@ -14,6 +14,7 @@ from asad.cycle import Cycle
 from asad.daemon.clusters import LiveCluster
 from asad.daemon.gains import Gains
 from asad.daemon.tally import Tally
+from asad.daemon.waiting import now_by_reason
 from asad.metrics import Reading, Readings
 from asad.model import Json, Snapshot
 from asad.port import NodeLink
@@ -50,6 +51,8 @@ class Figures:
         }
         self._cluster: dict[str, Json] = {"sentence": "", "nodes": 0, "cores": 0}
         self._lending: list[Json] = []
+        self.waits: list[dict[str, Json]] = []
+        """Why jobs wait, as `asad.daemon.waiting.now_by_reason` has it."""
         self._vetoes: dict[str, Json] = {}
         self._funnel: list[Json] = []
         self._actors: dict[str, Json] = {"connected": 0, "silent": []}
@@ -110,6 +113,11 @@ class Figures:
             reading["asad_cycle_duration_seconds"] = cast(float, self._last_cycle["wall_ms"] or 0.0) / 1000
             self._cluster = {"sentence": cluster.sentence(), **counts}
             self._lending = lending(snapshot, cluster.applications)
+            self.waits = now_by_reason(snapshot)
+            if self.waits:
+                reading["asad_waiting_jobs"] = {
+                    (str(row["reason"]),): float(cast(int, row["jobs"])) for row in self.waits
+                }
         reading["asad_actors_connected"] = float(len(reports))
         reading["asad_actors_silent"] = float(len(silent))
         self._actors = {"connected": len(reports), "silent": list(silent)}
@@ -136,6 +144,7 @@ class Figures:
             },
             "cluster": self._cluster,
             "lending": self._lending,
+            "waits": cast(Json, self.waits),
             "gains": self.gains.to_json(),
             "vetoes": self._vetoes,
             "funnel": self._funnel,

@@ -32,6 +32,7 @@ from asad.store.summaries import (
     LEDGER,
     QUOTAS,
     SUMMARIES,
+    WAITS,
     sum_up,
     sum_up_by_day,
     take_oldest,
@@ -185,7 +186,7 @@ def steps(store: Store, time_s: float, now_s: float | None, keep: Keep) -> Itera
         removed = share_cases.forget_oldest(connection)
         removed += learned.forget(connection, time.time() if now_s is None else now_s)
     yield removed
-    for summary in SUMMARIES:
+    for summary in (*SUMMARIES, WAITS):
         for _ in _until_none(partial(sum_up_by_day, store, summary, time_s - keep.hourly_s)):
             yield 0  # they name nobody, and are still there
         sums = summary.table.c

@@ -148,3 +148,5 @@ ledger_summaries = _summary(
 )
 
 quota_summaries = _summary("quota_summaries", (("node", Text), ("file", Text)))
+
+wait_summaries = _summary("wait_summaries", (("partition", Text), ("reason", Text)), ["job_s", "core_s"])
