@@ -82,6 +82,16 @@ METRICS: dict[str, Described] = {
         "the queue.",
         ("role", "end"),
     ),
+    "asad_forecast_starts_total": Described(
+        "counter",
+        "Jobs that waited, were neither offered a place nor held back by asad, and have started, whose start the "
+        "cluster had estimated.",
+    ),
+    "asad_forecast_wait_seconds_total": Described(
+        "counter",
+        "Their waits from when that was first seen: forecast, as it was estimated then; recorded, as it came.",
+        ("wait",),
+    ),
     "asad_deferrable_missed_total": Described(
         "counter", "Deferrable jobs that still waited when their latest start had come, whatever kept them."
     ),

@@ -19,7 +19,7 @@ from stated import beside
 
 from asad.applications import MOST
 from asad.experts.state import FEATURES
-from asad.store import learned, retention, schema, share_cases, upkeep
+from asad.store import forecasts, learned, retention, schema, share_cases, upkeep
 from asad.store.database import BULK_CACHE_MIB
 from asad.store.retention import Keep
 from asad.store.share_cases import MOST_LIVE
@@ -32,6 +32,8 @@ DECISIONS, QUOTAS = 8, 4
 """Of each job. The soak's cluster has 2.6 decisions and 0.8 quota changes of each job that lending touches."""
 CASES = 28_800
 """A day: what `MOST_CASES` allows of each cycle of 30 s."""
+FORECAST = 2
+"""Forecasts of each job that has started: one as it came, and of some one an hour."""
 STATED = 0.1
 """Part of the jobs that have a statement of work."""
 APPLICATIONS, SCOPES = MOST, ("slurm/share/asax", "slurm/admit/oasis", "slurm/defer/rollout")
@@ -48,7 +50,7 @@ VACUUM_DAYS = 3
 """PostgreSQL's own vacuum, which looks once a minute, has no time for a year that passes in minutes."""
 FIXED = {"decision_summaries", "job_end_summaries", "runs", "run_number", "schema_version"}
 """Tables that do not grow with jobs and nodes."""
-MOSTLY = {"share_cases": MOST_LIVE}
+MOSTLY = {"share_cases": MOST_LIVE, "forecasts": forecasts.MOST}
 """Tables that hold no more rows than these."""
 KINDS = (
     ("set-share", 0.60, 16, 443, 57, 0),
@@ -151,6 +153,14 @@ class Year:
                 for k, time_s in enumerate(cases)
             ],
         )
+        yield (
+            "forecasts",
+            [
+                (end - 8e4, end - 9e4, end - 5e4, f"partition{k % PARTITIONS}", not again)
+                for k, end in enumerate(ends)
+                for again in range(FORECAST)
+            ],
+        )
         stated = range(max(1, round(STATED * self.jobs)))
         number *= len(stated)
         yield (
@@ -251,7 +261,17 @@ class Year:
         partitions = max(1, round(PARTITIONS * self.part))
         looks, jobs = step_s // 60, 123.0
         return [
-            (step_s, begin, f"partition{k}", reason, looks, 60 * jobs * looks, 60 * jobs, 960 * jobs * looks, 960 * jobs)
+            (
+                step_s,
+                begin,
+                f"partition{k}",
+                reason,
+                looks,
+                60 * jobs * looks,
+                60 * jobs,
+                960 * jobs * looks,
+                960 * jobs,
+            )
             for begin in begins
             for k in range(partitions)
             for reason in REASONS
@@ -348,6 +368,7 @@ def leave(url: str, part: float, smallest: bool) -> None:
                     load(store, name, rows)
         with store.writing("filling") as connection:
             share_cases.forget_oldest(connection)
+            forecasts.forget_oldest(connection)
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
         print(f"\n{place(store)}, what {part:g} of a year leaves: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here")
         report(store, part)

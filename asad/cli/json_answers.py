@@ -121,6 +121,8 @@ class Status(TypedDict):
     waits: NotRequired[list[Plain]]
     """Why jobs wait, by reason."""
     gains: Plain
+    forecasts: NotRequired[Plain]
+    """Of starts by themselves, against what came, since the daemon started."""
     vetoes: dict[str, int]
     funnel: list[Plain]
     """Where the CPU goes that batch leaves idle."""
@@ -247,6 +249,8 @@ class Doctor(TypedDict):
     findings: list[Finding]
     slurm_conf: list[str]
     """Lines to add."""
+    forecasts: NotRequired[Plain | None]
+    """Of starts by themselves, against what came; null: nothing is known of any."""
 
 
 class ConfigCheck(TypedDict):

@@ -15,6 +15,7 @@ from asad.daemon.figures import Figures
 from asad.daemon.waiting import WaitHistory
 from asad.decisions import Outcome
 from asad.model import Json, Snapshot
+from asad.replay.playback import Playback
 from asad.status import user_of
 from asad.store.records import JOB_FIELDS, QuotaChange
 from asad.store.retention import Keep
@@ -77,6 +78,11 @@ class CycleRecords:
             ends = figures.gains.take(snapshot, finished, cycle.outcomes)
             if ends:
                 self.writer.record_ends(ends)
+            # what is played would be taken for what this cluster has done
+            if not isinstance(cluster, Playback):
+                came = figures.forecasts.look(snapshot, finished, cycle.outcomes)
+                if came:
+                    self.writer.add_forecasts(came)
             self.waits.look(snapshot)
         if not cycle.outcomes:
             figures.tally.nothing_decided()

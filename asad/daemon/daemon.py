@@ -333,6 +333,7 @@ class Daemon:
         self.recovery.leave(self.cycle, self.cluster)
         self.cluster = self.cycle.cluster = cluster
         self.figures.gains.forget_rows()
+        self.figures.forecasts.forget_rows()
         self.recovery.recover(self.cycle, self.cluster)
 
     # -------------------------------------------------------------------------------------------------------- stop

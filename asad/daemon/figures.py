@@ -12,6 +12,7 @@ from asad.api.node_server import NodeServer
 from asad.config import Config
 from asad.cycle import Cycle
 from asad.daemon.clusters import LiveCluster
+from asad.daemon.forecasts import Forecasts
 from asad.daemon.gains import Gains
 from asad.daemon.tally import Tally
 from asad.daemon.waiting import now_by_reason
@@ -39,6 +40,7 @@ class Figures:
         self.failing = 0
         """Cycles that failed since the last that was completed."""
         self.gains = Gains()
+        self.forecasts = Forecasts()
         self.tally = Tally()
         self.readings = Readings()
         self.sentence = "no cycle yet"
@@ -98,6 +100,11 @@ class Figures:
             "asad_extended_seconds_total": self.gains.extended_s,
             "asad_saved_wait_seconds_total": self.gains.saved_wait_s,
             "asad_jobs_ended_total": {key: float(count) for key, count in self.gains.ended.items()},
+            "asad_forecast_starts_total": float(self.forecasts.jobs),
+            "asad_forecast_wait_seconds_total": {
+                ("forecast",): self.forecasts.forecast_s,
+                ("recorded",): self.forecasts.waited_s,
+            },
             "asad_store_away": float(bool(writer.trouble)),
             "asad_store_rows_dropped_total": float(writer.dropped),
             "asad_actors_refused_total": float(link.refused) if isinstance(link, NodeServer) else 0.0,
@@ -146,6 +153,7 @@ class Figures:
             "lending": self._lending,
             "waits": cast(Json, self.waits),
             "gains": self.gains.to_json(),
+            "forecasts": self.forecasts.to_json(),
             "vetoes": self._vetoes,
             "funnel": self._funnel,
             "actors": self._actors,

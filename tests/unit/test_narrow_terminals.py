@@ -113,12 +113,24 @@ ANSWERED: dict[str, Any] = ANSWERS | {
         "now_s": START_S,
         "waiting": 34,
         "reasons": [
-            {"reason": word, "jobs": 10 + k, "cores": 1280, "longest_s": 1e6, "names": {"QOSMaxCpuPerUserLimit" + WIDE: 9}}
+            {
+                "reason": word,
+                "jobs": 10 + k,
+                "cores": 1280,
+                "longest_s": 1e6,
+                "names": {"QOSMaxCpuPerUserLimit" + WIDE: 9},
+            }
             for k, word in enumerate(WORDS)
         ],
         "by": {
             name: [
-                {"name": WIDE, "jobs": 60, "cores": 6400, "longest_s": None, "reasons": dict.fromkeys(WORDS, 12)}
+                {
+                    "name": WIDE,
+                    "jobs": 60,
+                    "cores": 6400,
+                    "longest_s": None,
+                    "reasons": dict.fromkeys(WORDS, 12),
+                }
             ]
             * 30
             for name in ("partition", "account", "qos", "user")
