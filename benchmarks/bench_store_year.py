@@ -19,7 +19,7 @@ from stated import beside
 
 from asad.applications import MOST
 from asad.experts.state import FEATURES
-from asad.store import forecasts, learned, retention, schema, share_cases, upkeep
+from asad.store import learned, retention, schema, share_cases, start_forecasts, upkeep
 from asad.store.database import BULK_CACHE_MIB
 from asad.store.retention import Keep
 from asad.store.share_cases import MOST_LIVE
@@ -50,7 +50,7 @@ VACUUM_DAYS = 3
 """PostgreSQL's own vacuum, which looks once a minute, has no time for a year that passes in minutes."""
 FIXED = {"decision_summaries", "job_end_summaries", "runs", "run_number", "schema_version"}
 """Tables that do not grow with jobs and nodes."""
-MOSTLY = {"share_cases": MOST_LIVE, "forecasts": forecasts.MOST}
+MOSTLY = {"share_cases": MOST_LIVE, "forecasts": start_forecasts.MOST}
 """Tables that hold no more rows than these."""
 KINDS = (
     ("set-share", 0.60, 16, 443, 57, 0),
@@ -368,7 +368,7 @@ def leave(url: str, part: float, smallest: bool) -> None:
                     load(store, name, rows)
         with store.writing("filling") as connection:
             share_cases.forget_oldest(connection)
-            forecasts.forget_oldest(connection)
+            start_forecasts.forget_oldest(connection)
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
         print(f"\n{place(store)}, what {part:g} of a year leaves: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here")
         report(store, part)

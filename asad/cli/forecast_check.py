@@ -13,7 +13,7 @@ from asad.cluster.findings import Finding
 from asad.errors import AsadError
 from asad.replay.fidelity import CLOSE, CLOSE_S, UNLIKE, UNORDERED, Fidelity, compared
 from asad.report import units
-from asad.store import forecasts
+from asad.store import start_forecasts
 from asad.store.store import Store
 
 DAYS = 30
@@ -28,7 +28,7 @@ OF_SLURM = "let Slurm plan further (SchedulerParameters: bf_window, bf_max_job_t
 def forecast_figures(store_url: str) -> dict[str, Any] | None:
     """What came of the forecasts in a store, of first ones and of those of every hour after; None without a store."""
     with contextlib.suppress(AsadError), Store.open(store_url, create=False) as store:
-        forecast_s, recorded_s, is_first = forecasts.load(store, time.time() - DAYS * 86_400.0)
+        forecast_s, recorded_s, is_first = start_forecasts.load(store, time.time() - DAYS * 86_400.0)
         parts = {"first": is_first, "hourly": ~is_first}
         return {
             "days": DAYS,
@@ -65,7 +65,7 @@ def forecast_finding(figures: Mapping[str, Any], slurm: bool) -> Finding:
 
 
 def _plain(found: Fidelity) -> dict[str, Any]:
-    """By the names of forecasts: nothing is simulated, and partitions are not told apart."""
+    """By the names of forecasts: nothing is simulated, and partitions are taken together."""
     names = {"simulated_mean_s": "forecast_mean_s", "simulated_median_s": "forecast_median_s"}
     return {names.get(key, key): value for key, value in found._asdict().items() if key != "partition"}
 

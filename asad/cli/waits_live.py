@@ -10,11 +10,11 @@ from asad.cli.listing import Listing
 from asad.cli.live import clock_of, control_socket, daemon_store, rows_of
 from asad.cli.screen import cells, counted, respond, table_of
 from asad.cli.times import moment
-from asad.cluster.wait_reasons import WORDS
+from asad.cluster.reason_words import WORDS
 from asad.errors import UsageError
 from asad.report import units
 from asad.report.wait_reasons import LIVE_MEANING, live_sentence
-from asad.store import waits as stored
+from asad.store import wait_hours as stored
 from asad.store.store import Store
 
 MOST_ROWS = 20

@@ -110,6 +110,11 @@ class CycleRecords:
             self._forgot_at = now_s
             self.writer.forget(time_s, keep, now_s if steadily else None)
 
+    def close(self) -> bool:
+        """Write what is left, and what the run came to; False if the store did not take it in time."""
+        self.waits.hand_over()
+        return self.writer.close(self.figures.of_run())
+
     def report(self, sentence: str) -> None:
         """The sentence of a cycle, for the log and systemd."""
         now = self._monotonic()

@@ -134,6 +134,11 @@ class Figures:
         self._vetoes = dict(sorted(self.tally.vetoes.items()))
         self.readings.set(cast(Reading, reading))
 
+    def forget_rows(self) -> None:
+        """Another cluster object numbers jobs anew."""
+        self.gains.forget_rows()
+        self.forecasts.forget_rows()
+
     def of_run(self) -> dict[str, Json]:
         """What the store keeps of a run that ends."""
         return self.gains.to_json() | {"cycles": self.completed, "cycles_failed": self.failed}

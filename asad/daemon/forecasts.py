@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from asad.decisions import CoAllocate, Outcome
 from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.replay.fidelity import is_close
-from asad.store.forecasts import Foreseen
+from asad.store.start_forecasts import Foreseen
 
 AGAIN_S = 3600.0
 """A job that goes on waiting is forecast anew so often."""
@@ -34,7 +34,7 @@ class Forecasts:
         self.jobs = 0
         """Started since the daemon did, after a forecast."""
         self.forecast_s = self.waited_s = 0.0
-        """Sums of what first forecasts said of the remaining wait, and of what it was."""
+        """Sums of what first forecasts gave of the remaining wait, and of what it was."""
         self.close = 0
         """Jobs whose first forecast was close (`asad.replay.fidelity`)."""
         self._job: NDArray[np.object_] = np.full(0, "", object)

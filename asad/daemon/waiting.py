@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from asad.cluster.wait_reasons import WORDS, word_of
+from asad.cluster.reason_words import WORDS, word_of
 from asad.model import Floats, Ints, Json, Snapshot, Waits
 from asad.status import user_of
-from asad.store.waits import Waited
+from asad.store.wait_hours import Waited
 
 LOOK_S = 60.0
 """The queue is looked at so often for what is kept."""

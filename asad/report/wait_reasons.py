@@ -56,7 +56,7 @@ LIVE_MEANING = {
     "than its partition allows",
     "other": "a reason of the cluster's that is none of these",
 }
-"""Of the reasons that a live cluster gives (`asad.cluster.wait_reasons`)."""
+"""Of the reasons that a live cluster gives (`asad.cluster.reason_words`)."""
 LIVE_LENDING = ("no room", "order")
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import Column, ColumnElement, Table, delete, func, select
 
 from asad.config import Config
 from asad.model import STATEMENTS_OVER, Json
-from asad.store import forecasts, learned, schema, share_cases
+from asad.store import learned, schema, share_cases, start_forecasts
 from asad.store.database import PAGE
 from asad.store.process import this_process
 from asad.store.store import Store
@@ -185,7 +185,7 @@ def steps(store: Store, time_s: float, now_s: float | None, keep: Keep) -> Itera
     yield from _until_none(partial(_remove, store, foreseen, foreseen.c.time_s, foreseen.c.time_s < before_s))
     yield from _until_none(partial(_forget_statements, store, before_s))
     with store.writing("removing what is too much") as connection:
-        removed = share_cases.forget_oldest(connection) + forecasts.forget_oldest(connection)
+        removed = share_cases.forget_oldest(connection) + start_forecasts.forget_oldest(connection)
         removed += learned.forget(connection, time.time() if now_s is None else now_s)
     yield removed
     for summary in (*SUMMARIES, WAITS):

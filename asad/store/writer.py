@@ -17,20 +17,20 @@ from asad.decisions import Outcome, SetShare
 from asad.errors import AsadError, UsageError
 from asad.model import Json, ShareCases
 from asad.store import (
-    forecasts,
     learned,
     lending_ledger,
     quota_audit,
     retention,
     share_cases,
+    start_forecasts,
     statements,
-    waits,
+    wait_hours,
 )
-from asad.store.forecasts import Foreseen
 from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
+from asad.store.start_forecasts import Foreseen
 from asad.store.store import Store
-from asad.store.waits import Waited
+from asad.store.wait_hours import Waited
 
 log = logging.getLogger(__name__)
 
@@ -326,9 +326,9 @@ class Writer:
             batch.ledger.clear()
             quota_audit.add(store, batch.quotas)
             batch.quotas.clear()
-            waits.add(store, batch.waits)
+            wait_hours.add(store, batch.waits)
             batch.waits.clear()
-            forecasts.add(store, batch.forecasts)
+            start_forecasts.add(store, batch.forecasts)
             batch.forecasts.clear()
             for scope in list(batch.learned):
                 learned.save(store, scope, batch.learned[scope])

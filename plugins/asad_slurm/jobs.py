@@ -24,7 +24,7 @@ from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, h
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
 from asad_slurm.slurm_eligibility import group, guest_ineligible, host_ineligible, memory_bound
-from asad_slurm.waits import WaitReasons
+from asad_slurm.wait_columns import WaitReasons
 
 WITHIN_A_SECOND_S = 0.5
 """A job that began and ended in the same second, as far as Slurm shows: it counts whole ones."""

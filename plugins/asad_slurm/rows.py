@@ -46,7 +46,7 @@ class Extra(Measured):
     """Jobs that the row stands for."""
     reason: Ints = field(metadata=blank(np.int32(0)))
     partition: Ints = field(metadata=blank(np.int32(0)))
-    """Codes in `asad_slurm.waits` of why it waits, and where."""
+    """Codes in `asad_slurm.wait_columns` of why it waits, and where."""
     squeezed: NDArray[np.bool_] = field(metadata=blank(False))
     """It has not always got the CPU that it wanted."""
     got: Floats = field(metadata=blank(np.nan))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from asad.cluster import eligibility
 from asad.cluster.eligibility import JobFacts
 from asad.cluster.lending_rules import first_reason, nodes_refused
-from asad.cluster.wait_reasons import LIMIT, name_of, word_of
+from asad.cluster.reason_words import LIMIT, name_of, word_of
 from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Snapshot

@@ -26,9 +26,9 @@ from asad.decisions import CoAllocate, Outcome
 from asad.metrics import METRICS
 from asad.model import Finished, Snapshot
 from asad.replay.fidelity import compared, is_close
-from asad.store import forecasts as stored
-from asad.store.forecasts import Foreseen
+from asad.store import start_forecasts as stored
 from asad.store.retention import Keep, steps
+from asad.store.start_forecasts import Foreseen
 from asad.store.store import Store
 
 __all__ = ["live"]  # the fixture
@@ -75,7 +75,7 @@ def test_a_start_is_held_against_the_first_forecast_and_those_of_every_hour(watc
         made_s=START_S + began_s + 5 + AGAIN_S, forecast_s=START_S + 5400, is_first=False
     )
     assert first.remaining() == (7195 - began_s, 3995)
-    assert watched.at(began_s + 4010) == [], "it is told once"
+    assert watched.at(began_s + 4010) == [], "it is reported once"
     assert watched.forecasts.to_json() == {
         "jobs": 1,
         "forecast_mean_s": 7195 - began_s,
@@ -123,7 +123,7 @@ def test_guests_and_jobs_with_an_offer_are_left_out_for_good(watched: Watched) -
     assert len(watched.at(50)) == 1, "an offer that was not made changes nothing"
 
 
-def test_a_guest_whose_offer_nobody_told_of_is_no_proof_either() -> None:
+def test_a_guest_whose_offer_nobody_knew_of_is_no_proof_either() -> None:
     seen, forecasts, nothing = cluster(), Forecasts(), np.zeros(0)
     ended = Finished(np.zeros(0, np.int32), nothing, nothing, nothing, nothing)
     waits = replace(seen, queue=np.array([2, 3], np.int32), guests=np.zeros(0, np.int32))

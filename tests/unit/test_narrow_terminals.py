@@ -22,11 +22,11 @@ from test_sweep import inline
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
 from asad.cli.listings import LISTINGS
-from asad.cluster.wait_reasons import WORDS
+from asad.cluster.reason_words import WORDS
 from asad.model import Json
-from asad.store import lending_ledger, waits
+from asad.store import lending_ledger, wait_hours
 from asad.store.store import Store
-from asad.store.waits import Waited
+from asad.store.wait_hours import Waited
 
 LONG = (
     "of the nodes on which it could run none is free before noon, as on-demand jobs come then, and it waits"
@@ -259,7 +259,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     filled(str(folder / "asad.db"))
     with Store.open(str(folder / "asad.db")) as store:
         lending_ledger.add(store, ENTRIES)
-        waits.add(store, [Waited(time.time(), WIDE, word, 1e9, 1e11) for word in WORDS])
+        wait_hours.add(store, [Waited(time.time(), WIDE, word, 1e9, 1e11) for word in WORDS])
     with pytest.MonkeyPatch.context() as changed:
         changed.chdir(folder)
         changed.setattr("asad.cli.sweep._workers", inline)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asad_slurm.waits import MOST, REST, Names
+from asad_slurm.wait_columns import MOST, REST, Names
 from click.testing import CliRunner, Result
 from plain_answers import plain_of, validate
 from slurm_samples import START_S, Lab, SlurmInMemory, a_job, names, row, running, sample
@@ -21,17 +21,17 @@ from test_daemon import Held, Life, live
 
 from asad.api.control import ControlServer, Peer, Refused, Request
 from asad.cli.asactl import asactl
-from asad.cluster.wait_reasons import WORDS, name_of, word_of
+from asad.cluster.reason_words import WORDS, name_of, word_of
 from asad.daemon.waiting import LOOKS, MOST_LOOK_S, MOST_PARTITIONS, WaitHistory, now_by, now_by_reason
 from asad.errors import UsageError
 from asad.ineligible import Ineligible
 from asad.metrics import METRICS
 from asad.model import Json, Snapshot, Waits
 from asad.report.wait_reasons import LIVE_LENDING, LIVE_MEANING, live_sentence
-from asad.store import waits as stored
+from asad.store import wait_hours as stored
 from asad.store.retention import Keep, steps
 from asad.store.store import Store
-from asad.store.waits import Waited
+from asad.store.wait_hours import Waited
 
 __all__ = ["live"]  # the fixture
 
@@ -258,7 +258,7 @@ def test_the_daemon_reports_why_jobs_wait_now(live: Callable[..., Life]) -> None
     assert METRICS["asad_waiting_jobs"].labels == ("reason",)
 
 
-def test_a_cluster_that_gives_no_reasons_is_said_to_give_none(live: Callable[..., Life]) -> None:
+def test_a_cluster_that_gives_no_reasons_is_reported_to_give_none(live: Callable[..., Life]) -> None:
     life = live()
     with pytest.raises(Refused, match="does not say why its jobs wait; asactl waits LOG"):
         life.ask("waits")
@@ -344,7 +344,7 @@ def test_without_a_log_the_daemon_is_asked(asked: list[str]) -> None:
     assert "order" not in text, "what nobody waits for is not shown"
 
 
-def test_json_holds_what_the_daemon_said_of_the_groups_that_were_asked_for(asked: list[str]) -> None:
+def test_json_holds_what_the_daemon_answered_of_the_groups_that_were_asked_for(asked: list[str]) -> None:
     result = call("--by", "user", "--json")
     found = plain_of(result.output)
     assert found["reasons"] == ANSWER["reasons"] and list(found["by"]) == ["user"]

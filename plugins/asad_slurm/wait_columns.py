@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from asad.cluster.wait_reasons import name_of
+from asad.cluster.reason_words import name_of
 from asad.model import Ints, Waits
 from asad_slurm.records import JobRecord
 from asad_slurm.rows import Rows, Texts

@@ -24,7 +24,7 @@ class Waited(NamedTuple):
     """When the look was."""
     partition: str
     reason: str
-    """One of `asad.cluster.wait_reasons.WORDS`."""
+    """One of `asad.cluster.reason_words.WORDS`."""
     job_s: float
     """Seconds times jobs."""
     core_s: float
