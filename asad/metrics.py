@@ -49,6 +49,12 @@ METRICS: dict[str, Described] = {
     "asad_cores_allocated": Described("gauge", "Cores that batch jobs hold."),
     "asad_cores_shared": Described("gauge", "Cores on which a guest runs."),
     "asad_jobs": Described("gauge", "Jobs by state: waiting, running, guest, offered.", ("state",)),
+    "asad_waiting_jobs": Described(
+        "gauge",
+        "Jobs that wait, by the cluster's own reason: limit, no room, order, not eligible, other. Not shown where the "
+        "cluster gives no reasons.",
+        ("reason",),
+    ),
     "asad_hosts_under_pressure": Described("gauge", "Hosts of guests that wait for CPU more than allowed."),
     "asad_decisions_total": Described(
         "counter",
@@ -75,6 +81,16 @@ METRICS: dict[str, Described] = {
         "as that was measured. Jobs that shared nothing are not counted, though lending can move them in "
         "the queue.",
         ("role", "end"),
+    ),
+    "asad_forecast_starts_total": Described(
+        "counter",
+        "Jobs that waited, were neither offered a place nor held back by asad, and have started, whose start the "
+        "cluster had estimated.",
+    ),
+    "asad_forecast_wait_seconds_total": Described(
+        "counter",
+        "Their waits from when that was first seen: forecast, as it was estimated then; recorded, as it came.",
+        ("wait",),
     ),
     "asad_deferrable_missed_total": Described(
         "counter", "Deferrable jobs that still waited when their latest start had come, whatever kept them."

@@ -344,6 +344,26 @@ def no_tres(nodes: int = 0) -> Tres:
     return Tres((), np.zeros((nodes, 0)), np.zeros(0), {}, {})
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Why jobs wait, in the cluster's own words; w rows, one for each job that waits, in the queue or not."""
+
+    row: Ints
+    """(w,) rows of `Jobs`."""
+    tasks: Ints
+    """(w,) jobs that each stands for: tasks of an array that wait together are one row."""
+    reason: Ints
+    """(w,) the code of its reason."""
+    partition: Ints
+    """(w,) the code of its partition (or of several, `a,b`)."""
+    reasons: Sequence[str]
+    """Names of the codes, as the cluster has them (Slurm: `QOSMaxCpuPerUserLimit`)."""
+    partitions: Sequence[str]
+    accounts: Mapping[int, str]
+    qos: Mapping[int, str]
+    """By row of a job."""
+
+
 class Changed(NamedTuple):
     """Which of N nodes have changed, and where jobs are: so that a look costs what has changed.
 
@@ -430,6 +450,8 @@ class Snapshot:
     """By row of a job that waits or runs: its partition (or several, `a,b`), where the cluster has them."""
     node_states: Sequence[str] = ()
     """(N,) states of each node as the cluster names them, `IDLE+DRAIN`; empty where it does not say."""
+    waits: Waits | None = None
+    """Why jobs wait; None where the cluster does not say."""
     changed: Changed | None = None
     """Which nodes have changed; None where the cluster does not keep account: all of them may have."""
 

@@ -19,7 +19,7 @@ from stated import beside
 
 from asad.applications import MOST
 from asad.experts.state import FEATURES
-from asad.store import learned, retention, schema, share_cases, upkeep
+from asad.store import learned, retention, schema, share_cases, start_forecasts, upkeep
 from asad.store.database import BULK_CACHE_MIB
 from asad.store.retention import Keep
 from asad.store.share_cases import MOST_LIVE
@@ -32,6 +32,8 @@ DECISIONS, QUOTAS = 8, 4
 """Of each job. The soak's cluster has 2.6 decisions and 0.8 quota changes of each job that lending touches."""
 CASES = 28_800
 """A day: what `MOST_CASES` allows of each cycle of 30 s."""
+FORECAST = 2
+"""Forecasts of each job that has started: one as it came, and of some one an hour."""
 STATED = 0.1
 """Part of the jobs that have a statement of work."""
 APPLICATIONS, SCOPES = MOST, ("slurm/share/asax", "slurm/admit/oasis", "slurm/defer/rollout")
@@ -40,13 +42,15 @@ CGROUP = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
 START_S = 1_800_000_000.0 // DAY_S * DAY_S
 BOUND_GIB = 10.0
 ACCOUNTS = 200
+PARTITIONS, REASONS = 20, ("limit", "no room", "order", "not eligible", "other")
+"""In each of so many partitions jobs wait at all hours, for each of these reasons."""
 KEEP_DAYS = {"decisions": 30, "quota_audit": 14, "others": 90, "sums by hour": 60}
 """The defaults of `[daemon] retention_days` and of `[store]`."""
 VACUUM_DAYS = 3
 """PostgreSQL's own vacuum, which looks once a minute, has no time for a year that passes in minutes."""
 FIXED = {"decision_summaries", "job_end_summaries", "runs", "run_number", "schema_version"}
 """Tables that do not grow with jobs and nodes."""
-MOSTLY = {"share_cases": MOST_LIVE}
+MOSTLY = {"share_cases": MOST_LIVE, "forecasts": start_forecasts.MOST}
 """Tables that hold no more rows than these."""
 KINDS = (
     ("set-share", 0.60, 16, 443, 57, 0),
@@ -149,6 +153,14 @@ class Year:
                 for k, time_s in enumerate(cases)
             ],
         )
+        yield (
+            "forecasts",
+            [
+                (end - 8e4, end - 9e4, end - 5e4, f"partition{k % PARTITIONS}", not again)
+                for k, end in enumerate(ends)
+                for again in range(FORECAST)
+            ],
+        )
         stated = range(max(1, round(STATED * self.jobs)))
         number *= len(stated)
         yield (
@@ -194,6 +206,7 @@ class Year:
     def sums(self, number: int, age_days: float) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
         """What is left of a day at that age, by table: about as many sums as its rows would have become."""
         step_s = 3600 if age_days < KEEP_DAYS["sums by hour"] else round(DAY_S)
+        yield "wait_summaries", self.waits(number, step_s)
         begins = np.arange(START_S + number * DAY_S, START_S + (number + 1) * DAY_S, float(step_s)).tolist()
         jobs = self.jobs * step_s / DAY_S
         if age_days >= KEEP_DAYS["decisions"]:
@@ -241,6 +254,28 @@ class Year:
                     for loser in (False, True)
                 ],
             )
+
+    def waits(self, number: int, step_s: int = 3600) -> list[tuple[Any, ...]]:
+        """For how long jobs waited on a day: sums from the first, of a look a minute."""
+        begins = np.arange(START_S + number * DAY_S, START_S + (number + 1) * DAY_S, float(step_s)).tolist()
+        partitions = max(1, round(PARTITIONS * self.part))
+        looks, jobs = step_s // 60, 123.0
+        return [
+            (
+                step_s,
+                begin,
+                f"partition{k}",
+                reason,
+                looks,
+                60 * jobs * looks,
+                60 * jobs,
+                960 * jobs * looks,
+                960 * jobs,
+            )
+            for begin in begins
+            for k in range(partitions)
+            for reason in REASONS
+        ]
 
     def _counts(self, steps: int, cells: int, total: float) -> list[tuple[int, int, int]]:
         """Step, cell and count where that is not zero, of so many rows a step thrown into the cells."""
@@ -296,7 +331,7 @@ def pass_through(url: str, part: float, smallest: bool) -> None:
     with Store.open(url, cache_mib=BULK_CACHE_MIB) as store:
         live(store, part)
         for number in range(days):
-            for name, rows in year.day(number):
+            for name, rows in (*year.day(number), ("wait_summaries", year.waits(number))):
                 load(store, name, rows)
             if (number + 1) % look_days:
                 continue
@@ -333,6 +368,7 @@ def leave(url: str, part: float, smallest: bool) -> None:
                     load(store, name, rows)
         with store.writing("filling") as connection:
             share_cases.forget_oldest(connection)
+            start_forecasts.forget_oldest(connection)
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
         print(f"\n{place(store)}, what {part:g} of a year leaves: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here")
         report(store, part)

@@ -36,6 +36,7 @@ READING = (
     "status",
     "jobs",
     "nodes",
+    "waits",
     "explain",
     "config",
     "metrics",

@@ -32,7 +32,7 @@ COMMANDS = {
     "progress": ("asad.cli.progress", "progress", "Say, inside a job, how far it is."),
     "release": ("asad.cli.live", "release", "Release everything now."),
     "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
-    "waits": ("asad.cli.waits", "waits", "Why the jobs of an accounting log waited."),
+    "waits": ("asad.cli.waits", "waits", "Why jobs wait, and why those of an accounting log waited."),
     "whatif": (
         "asad.cli.whatif",
         "whatif",

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -19,6 +20,7 @@ from asad.api.munge import Munge
 from asad.api.tls import Tls
 from asad.bounded import printable
 from asad.cli.config import faults_of
+from asad.cli.forecast_check import forecast_figures, forecast_finding
 from asad.cli.live import SOCKET, funnel_of
 from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
 from asad.cli.screen import JSON, Copied, nodes_text, respond
@@ -55,13 +57,20 @@ def doctor(
     socket_path: str | None,
     as_json: bool,
 ) -> None:
-    """Check Slurm or Mesos, munge, clocks, rights, cgroups and the store, and print the lines to add.
+    """Check Slurm or Mesos, munge, clocks, rights, cgroups, the store and forecasts, and print the lines to add.
 
     Changes nothing. Run it on the head node, as root or as the daemon's user. Leaves with 1 if anything fails.
     """
     findings = list(examine(config_path, slurm_conf, socket_path))
     lines = [line for finding in findings for line in finding.lines]
-    plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
+    cluster, figures = _forecasts(config_path, slurm_conf)
+    if figures is not None:
+        findings.append(forecast_finding(figures, "slurm" in cluster))
+    plain = {
+        "findings": [finding.to_json() for finding in findings],
+        "slurm_conf": lines,
+        "forecasts": figures,
+    }
     respond(as_json, plain, lambda: _screen(findings, lines))
     bad = any(finding.state == "fail" for finding in findings)
     context.exit(ExitStatus.FAILED if bad else ExitStatus.DONE)
@@ -99,6 +108,14 @@ def examine(
         yield _daemon(socket)
     else:
         yield from _of_machine(config, socket)
+
+
+def _forecasts(config_path: str | None, slurm_conf: str | None) -> tuple[str, dict[str, Any] | None]:
+    """The cluster, and what its daemon has kept of forecasts; None where it keeps none."""
+    config, _ = _configuration(config_path)
+    cluster = config.daemon.cluster
+    kept = cluster != "recorded" and slurm_conf is None
+    return cluster, forecast_figures(config.store_url) if kept else None
 
 
 def _of_plugins(config: Config, slurm_conf: str | None) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
+from asad.cli.sow_answers import SowCancel, SowInfer, SowLedger, SowQuote, SowStatus, SowSubmit
 from asad.store.records import AccountTotal, DecisionRecord, JobEnd, QuotaChange, RunRecord
 
 KEYS = {"counterfactual_start_s": "own_start_s", "remedy": "mend"}
@@ -117,7 +118,11 @@ class Status(TypedDict):
     cluster: Plain
     lending: list[Plain]
     """Who lends to whom."""
+    waits: NotRequired[list[Plain]]
+    """Why jobs wait, by reason."""
     gains: Plain
+    forecasts: NotRequired[Plain]
+    """Of starts by themselves, against what came, since the daemon started."""
     vetoes: dict[str, int]
     funnel: list[Plain]
     """Where the CPU goes that batch leaves idle."""
@@ -244,6 +249,8 @@ class Doctor(TypedDict):
     findings: list[Finding]
     slurm_conf: list[str]
     """Lines to add."""
+    forecasts: NotRequired[Plain | None]
+    """Of starts by themselves, against what came; null: nothing is known of any."""
 
 
 class ConfigCheck(TypedDict):
@@ -309,62 +316,6 @@ class Teardown(TypedDict):
     tasks: int
 
 
-class SowInfer(TypedDict):
-    """`asactl sow infer`"""
-
-    log: str
-    as_of_s: float
-    jobs: int
-    recurring_jobs: int
-    recurring_core_share: float | None
-    rejected: dict[str, int]
-    calibration: Plain
-    recurring: list[Plain]
-
-
-class SowSubmit(TypedDict):
-    """`asactl sow submit`"""
-
-    statements: list[Plain]
-    acts: NotRequired[bool]
-    kept: NotRequired[bool]
-    now_s: NotRequired[float]
-    round_s: NotRequired[float]
-
-
-class SowCancel(TypedDict):
-    """`asactl sow cancel`"""
-
-    statements: list[Plain]
-
-
-class SowQuote(TypedDict):
-    """`asactl sow quote`"""
-
-    policy: str
-    cores: int
-    round_s: float
-    first_s: float
-    takes_s: float
-    menu: list[Plain]
-    """By start: `start_s`, `price`, `failure`."""
-
-
-class SowStatus(TypedDict):
-    """`asactl sow status`"""
-
-    statements: list[Plain]
-    counts: dict[str, int]
-
-
-class SowLedger(TypedDict):
-    """`asactl sow ledger`"""
-
-    entries: list[Plain]
-    balances: list[Plain]
-    sum: float | None
-
-
 class ExpertsCheck(TypedDict):
     """`asactl experts check`"""
 
@@ -408,16 +359,21 @@ class Calibrate(TypedDict):
 
 
 class Waits(TypedDict):
-    """`asactl waits`"""
+    """`asactl waits`: of a log; without one of what waits now (`now_s`), or with `--since` of what has waited."""
 
-    log: Plain
-    machine: Plain
-    wait_mean_s: float
-    wait_median_s: float
-    not_eligible_h: float
     reasons: list[Plain]
-    limits: list[Plain]
     by: dict[str, list[Plain]]
+    log: NotRequired[Plain]
+    machine: NotRequired[Plain]
+    wait_mean_s: NotRequired[float]
+    wait_median_s: NotRequired[float]
+    not_eligible_h: NotRequired[float]
+    limits: NotRequired[list[Plain]]
+    now_s: NotRequired[float]
+    waiting: NotRequired[int]
+    since_s: NotRequired[float]
+    first_s: NotRequired[float | None]
+    """Nothing was kept before; null: nothing is kept."""
 
 
 class Whatif(TypedDict):

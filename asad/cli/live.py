@@ -41,6 +41,7 @@ from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.report import funnel, units
 from asad.report.terminal import terminal_console
+from asad.report.wait_reasons import live_sentence
 
 Facts = Mapping[str, Any]
 
@@ -309,6 +310,9 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines.add_row("cluster", Text(cell_text(cluster.get("sentence") or "nothing has been seen yet")))
     if cluster.get("nodes"):
         lines.add_row("jobs", _jobs_line(cluster))
+    waits = [row for row in facts.get("waits") or [] if isinstance(row, Mapping) and _known(row.get("jobs"))]
+    if any(row["jobs"] for row in waits):
+        lines.add_row("queue", Text(cell_text(live_sentence(waits).replace(units.THIN, " "))))
     lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))

@@ -1,19 +1,23 @@
-"""`asactl waits`: why did the jobs of an accounting log wait?"""
+"""`asactl waits`: why do jobs wait, and why did those of an accounting log?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.text import Text
 
 from asad.bounded import printable
 from asad.cli.listing import Listing
+from asad.cli.live import SOCKET
 from asad.cli.replay import log_of, machine_for, replay
 from asad.cli.screen import JSON, cells, respond, table_of
+from asad.cli.state_store import Moment
+from asad.cli.waits_live import show_history, show_now
 from asad.errors import UsageError
 from asad.model import Json
 from asad.report import units
@@ -36,11 +40,15 @@ BY = {
 MOST_ROWS = 20
 
 
+OF_LIMITS = ("limit_files", "no_infer")
+OF_DAEMON = ("socket_path", "since", "store_url")
+
+
 @click.command(
-    short_help="Why the jobs of an accounting log waited.",
+    short_help="Why jobs wait, and why those of an accounting log waited.",
     params=[parameter for parameter in replay.params if parameter.name in OF_LOG],
 )
-@click.argument("log", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("log", type=click.Path(dir_okay=False, allow_dash=True), required=False)
 @click.option(
     "--by",
     default="partition",
@@ -57,29 +65,65 @@ MOST_ROWS = 20
     "inferred.",
 )
 @click.option("--no-infer", is_flag=True, help="Infer no limits from what was held at one time.")
+@click.option(
+    "--since",
+    type=Moment(),
+    help="Without LOG: hours of waiting from then on, as the daemon has kept them: a date, seconds of the epoch, or an "
+    "age (7d).",
+)
+@click.option(
+    "--store",
+    "store_url",
+    metavar="URL",
+    help="With --since: state store of the daemon [default: as asad.toml says].",
+)
+@SOCKET
 @JSON
+@click.pass_context
 def waits(
-    log: str, by: str, limit_files: tuple[Path, ...], no_infer: bool, as_json: bool, **given: Any
+    context: click.Context,
+    log: str | None,
+    by: str,
+    limit_files: tuple[Path, ...],
+    no_infer: bool,
+    since: float | None,
+    store_url: str | None,
+    socket_path: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Split the waits of LOG, the accounting log of a cluster, by what the log shows of their reasons.
+    """Without LOG ask the daemon why jobs wait now, by the reasons that the cluster itself gives, in five words: limit,
+    no room, order, not eligible, other. With --since, for how many hours they did.
 
-    The first of these holds at each moment of a wait: a limit of the job's user, account or QOS; no room, for lack of
+    Of LOG, the accounting log of a cluster, split the waits by what the log shows of their reasons. The first of these
+    holds at each moment of a wait: a limit of the job's user, account or QOS; no room, for lack of
     cores, of enough of them on so many nodes, of memory or of gres; order, where there was room and others of the
     partition waited too (priority, reservations, the scheduler's depth); or nothing that the log shows. Lending CPU
     can only shorten what waits for room and for its turn.
 
     \b
     Examples:
+      asactl waits --by account,user
+      asactl waits --since 7d
       asactl waits log.txt --machine /etc/slurm/slurm.conf
       asactl waits log.txt --by account,user --json
     """
+    columns = [name.strip().lower() for name in by.split(",") if name.strip()]
+    if wrong := [name for name in columns if name not in BY]:
+        raise UsageError(f"--by {wrong[0]}: choose from {', '.join(BY)}")
+    if log is None:
+        _refuse(context, (*OF_LOG, *OF_LIMITS), "describes a log: name LOG as well, or leave it out")
+        if since is None:
+            _refuse(context, ("store_url",), "is read with --since alone: give that as well, or leave it out")
+            show_now(socket_path, columns, as_json)
+        else:
+            show_history(store_url, since, columns, as_json)
+        return
+    _refuse(context, OF_DAEMON, "asks the daemon: leave out LOG, or this option")
     from asad.replay.limits.limit_table import limit_table
     from asad.replay.limits.sacctmgr_output import read_limits
     from asad.replay.waits.why_waited import why_jobs_waited
 
-    columns = [name.strip().lower() for name in by.split(",") if name.strip()]
-    if wrong := [name for name in columns if name not in BY]:
-        raise UsageError(f"--by {wrong[0]}: choose from {', '.join(BY)}")
     recorded = log_of(
         log, given["columns"], given["delimiter"], given["log_format"], given["cluster"], given["skip_bad"]
     )
@@ -103,6 +147,14 @@ def waits(
         "by": {name: rows_by(found, jobs, name) for name in columns},
     }
     respond(as_json, document, lambda: _shown(document), indent=1)
+
+
+def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:
+    """Raises UsageError for the first of these options that was given on the command line."""
+    typed = ParameterSource.COMMANDLINE
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) is typed:
+            raise UsageError(f"{parameter.opts[-1]} {why}")
 
 
 def rows_by(found: WhyWaited, jobs: JobLog, name: str) -> list[Json]:

@@ -57,6 +57,8 @@ class JobFacts(NamedTuple):
     """Nothing but its turn keeps it waiting."""
     estimate: bool = True
     """Its start has been estimated."""
+    limit: bool = False
+    """A limit of its user, account or QOS keeps it from starting, which binds guests too."""
 
 
 def lend_of(table: Mapping[str, Any]) -> Lend:
@@ -95,6 +97,7 @@ def guest_ineligible(facts: JobFacts) -> Ineligible:
         (Ineligible.DEPENDENCY, facts.dependency),
         (Ineligible.NO_TIME_LIMIT, not facts.time_limit),
         (Ineligible.HETEROGENEOUS, facts.heterogeneous),
+        (Ineligible.LIMIT, facts.limit),
         (Ineligible.NOT_ITS_TURN, not facts.waits_turn),
         (Ineligible.NO_ESTIMATE, not facts.estimate),
     )

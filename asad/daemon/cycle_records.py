@@ -12,8 +12,10 @@ from asad.api.node_server import NodeServer
 from asad.cycle import Cycle
 from asad.daemon.clusters import ActsByItself, LiveCluster
 from asad.daemon.figures import Figures
+from asad.daemon.waiting import WaitHistory
 from asad.decisions import Outcome
 from asad.model import Json, Snapshot
+from asad.replay.playback import Playback
 from asad.status import user_of
 from asad.store.records import JOB_FIELDS, QuotaChange
 from asad.store.retention import Keep
@@ -52,6 +54,7 @@ class CycleRecords:
         )
         self.recent: deque[dict[str, Json]] = deque(maxlen=MOST_RECENT)
         """The decisions that fell last, as the live page shows them; `number` rises by one from each to the next."""
+        self.waits = WaitHistory(writer.add_waits)
         self._decided = 0
         self._reported_at = -math.inf
         self._forgot_at = monotonic()
@@ -75,6 +78,12 @@ class CycleRecords:
             ends = figures.gains.take(snapshot, finished, cycle.outcomes)
             if ends:
                 self.writer.record_ends(ends)
+            # what is played would be taken for what this cluster has done
+            if not isinstance(cluster, Playback):
+                came = figures.forecasts.look(snapshot, finished, cycle.outcomes)
+                if came:
+                    self.writer.add_forecasts(came)
+            self.waits.look(snapshot)
         if not cycle.outcomes:
             figures.tally.nothing_decided()
         for sentence in (*_emptied(cluster.notices), *cycle.defer.reports()):
@@ -100,6 +109,11 @@ class CycleRecords:
         if now_s - self._forgot_at >= FORGET_S:
             self._forgot_at = now_s
             self.writer.forget(time_s, keep, now_s if steadily else None)
+
+    def close(self) -> bool:
+        """Write what is left, and what the run came to; False if the store did not take it in time."""
+        self.waits.hand_over()
+        return self.writer.close(self.figures.of_run())
 
     def report(self, sentence: str) -> None:
         """The sentence of a cycle, for the log and systemd."""

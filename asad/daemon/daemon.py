@@ -332,7 +332,7 @@ class Daemon:
         """Leave the old cluster object as it would be left by a stop, and begin with the new one."""
         self.recovery.leave(self.cycle, self.cluster)
         self.cluster = self.cycle.cluster = cluster
-        self.figures.gains.forget_rows()
+        self.figures.forget_rows()
         self.recovery.recover(self.cycle, self.cluster)
 
     # -------------------------------------------------------------------------------------------------------- stop
@@ -343,7 +343,7 @@ class Daemon:
         if self.cycle.mode == "enforce":
             self.recovery.release(self.cycle, self.cluster)
         self.policy_state.save()
-        if not self.writer.close(self.figures.of_run()):
+        if not self.records.close():
             log.error(
                 "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"
             )

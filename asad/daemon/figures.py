@@ -12,8 +12,10 @@ from asad.api.node_server import NodeServer
 from asad.config import Config
 from asad.cycle import Cycle
 from asad.daemon.clusters import LiveCluster
+from asad.daemon.forecasts import Forecasts
 from asad.daemon.gains import Gains
 from asad.daemon.tally import Tally
+from asad.daemon.waiting import now_by_reason
 from asad.metrics import Reading, Readings
 from asad.model import Json, Snapshot
 from asad.port import NodeLink
@@ -38,6 +40,7 @@ class Figures:
         self.failing = 0
         """Cycles that failed since the last that was completed."""
         self.gains = Gains()
+        self.forecasts = Forecasts()
         self.tally = Tally()
         self.readings = Readings()
         self.sentence = "no cycle yet"
@@ -50,6 +53,8 @@ class Figures:
         }
         self._cluster: dict[str, Json] = {"sentence": "", "nodes": 0, "cores": 0}
         self._lending: list[Json] = []
+        self.waits: list[dict[str, Json]] = []
+        """Why jobs wait, as `asad.daemon.waiting.now_by_reason` has it."""
         self._vetoes: dict[str, Json] = {}
         self._funnel: list[Json] = []
         self._actors: dict[str, Json] = {"connected": 0, "silent": []}
@@ -95,6 +100,11 @@ class Figures:
             "asad_extended_seconds_total": self.gains.extended_s,
             "asad_saved_wait_seconds_total": self.gains.saved_wait_s,
             "asad_jobs_ended_total": {key: float(count) for key, count in self.gains.ended.items()},
+            "asad_forecast_starts_total": float(self.forecasts.jobs),
+            "asad_forecast_wait_seconds_total": {
+                ("forecast",): self.forecasts.forecast_s,
+                ("recorded",): self.forecasts.waited_s,
+            },
             "asad_store_away": float(bool(writer.trouble)),
             "asad_store_rows_dropped_total": float(writer.dropped),
             "asad_actors_refused_total": float(link.refused) if isinstance(link, NodeServer) else 0.0,
@@ -110,6 +120,11 @@ class Figures:
             reading["asad_cycle_duration_seconds"] = cast(float, self._last_cycle["wall_ms"] or 0.0) / 1000
             self._cluster = {"sentence": cluster.sentence(), **counts}
             self._lending = lending(snapshot, cluster.applications)
+            self.waits = now_by_reason(snapshot)
+            if self.waits:
+                reading["asad_waiting_jobs"] = {
+                    (str(row["reason"]),): float(cast(int, row["jobs"])) for row in self.waits
+                }
         reading["asad_actors_connected"] = float(len(reports))
         reading["asad_actors_silent"] = float(len(silent))
         self._actors = {"connected": len(reports), "silent": list(silent)}
@@ -118,6 +133,11 @@ class Figures:
         ]
         self._vetoes = dict(sorted(self.tally.vetoes.items()))
         self.readings.set(cast(Reading, reading))
+
+    def forget_rows(self) -> None:
+        """Another cluster object numbers jobs anew."""
+        self.gains.forget_rows()
+        self.forecasts.forget_rows()
 
     def of_run(self) -> dict[str, Json]:
         """What the store keeps of a run that ends."""
@@ -136,7 +156,9 @@ class Figures:
             },
             "cluster": self._cluster,
             "lending": self._lending,
+            "waits": cast(Json, self.waits),
             "gains": self.gains.to_json(),
+            "forecasts": self.forecasts.to_json(),
             "vetoes": self._vetoes,
             "funnel": self._funnel,
             "actors": self._actors,

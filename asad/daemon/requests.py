@@ -22,6 +22,7 @@ from asad.daemon.clusters import HasStories, TakesJobs
 from asad.daemon.page_requests import PageRequests
 from asad.daemon.statement_requests import WRITTEN_S, StatementRequests
 from asad.daemon.task_queue import SOON_S
+from asad.daemon.waiting import now_by, now_by_reason
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from asad.daemon.daemon import Daemon
     from asad.defer.deferral_policy import Deferral
 
-TABLES = ("jobs", "nodes", "admission", "deferral", "page")
+TABLES = ("jobs", "nodes", "waits", "admission", "deferral", "page")
 """What is made once a cycle at the most, whoever asks."""
 NOT_KNOWN = {
     "admission": "admission does not know it: it is gone, or states no utility and no rule has one; "
@@ -72,6 +73,8 @@ class Requests:
                 return self._jobs(request)
             case "nodes":
                 return self._table("nodes", self._nodes)
+            case "waits":
+                return self._table("waits", self._waits)
             case "admission" | "deferral":
                 return self._decided(request.verb, request.text("job", ""))
             case "page":
@@ -193,7 +196,7 @@ class Requests:
     def _table(self, name: str, make: Callable[[], Json]) -> Json:
         """A table of `TABLES` as of the last cycle, or as of the last change by request; `make` gives it, in the main
         thread. Nobody may change what is returned."""
-        if name in ("jobs", "nodes"):
+        if name in ("jobs", "nodes", "waits"):
             self._first_cycle_is_over()
         begin_s, making = time.monotonic(), self._making[name]
         alone = making.acquire(timeout=task_queue.ANSWER_S)  # another has it made already
@@ -250,6 +253,24 @@ class Requests:
         daemon = self._daemon
         rows = node_rows(self._snapshot(), daemon.link.reports(), daemon.clock())
         return {"now_s": daemon.now_s, "nodes": cast(Json, rows)}
+
+    def _waits(self) -> Json:
+        """Why jobs wait now: by reason, and by partition, account, QOS and user."""
+        daemon, snapshot = self._daemon, self._snapshot()
+        reasons = now_by_reason(snapshot)
+        if not reasons:
+            name = daemon.config.daemon.cluster
+            raise UsageError(
+                f"this cluster ({name}) does not say why its jobs wait; asactl waits LOG finds it out from its "
+                "accounting log"
+            )
+        by = now_by(snapshot, daemon.cluster.applications)
+        return {
+            "now_s": daemon.now_s,
+            "waiting": snapshot.waiting,
+            "reasons": cast(Json, reasons),
+            "by": cast(Json, by),
+        }
 
     def _progress(self, job: str) -> Json:
         """What a job states of itself, by node, and its happiness."""

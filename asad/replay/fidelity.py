@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.model import Floats, JobLog, Json
 
@@ -43,18 +44,18 @@ def fidelity(jobs: JobLog, simulated_s: Floats) -> list[Json]:
     if not len(jobs) or np.isnan(recorded_s).any():
         return []
     codes, counts = np.unique(jobs.partition, return_counts=True)
-    found = [_of("", recorded_s, simulated_s)]
+    found = [compared("", recorded_s, simulated_s)]
     for code in codes[np.argsort(-counts, kind="stable")].tolist():
         if code >= 0:
             rows = jobs.partition == code
-            found.append(_of(jobs.partitions[code], recorded_s[rows], simulated_s[rows]))
+            found.append(compared(jobs.partitions[code], recorded_s[rows], simulated_s[rows]))
     return [dict(one._asdict()) for one in found]
 
 
-def _of(partition: str, recorded_s: Floats, simulated_s: Floats) -> Fidelity:
+def compared(partition: str, recorded_s: Floats, simulated_s: Floats) -> Fidelity:
+    """Waits that were (n,) against those that a simulation, or a forecast, said: n above 0, seconds."""
     mean, other = float(recorded_s.mean()), float(simulated_s.mean())
     correlation = rank_correlation(recorded_s, simulated_s)
-    off = np.abs(simulated_s - recorded_s)
     return Fidelity(
         partition,
         len(recorded_s),
@@ -63,9 +64,15 @@ def _of(partition: str, recorded_s: Floats, simulated_s: Floats) -> Fidelity:
         float(np.median(recorded_s)),
         float(np.median(simulated_s)),
         correlation,
-        float((off <= np.maximum(CLOSE_S, CLOSE * recorded_s)).mean()),
+        float(np.mean(is_close(recorded_s, simulated_s))),
         abs(other - mean) <= UNLIKE * mean and (correlation is None or correlation >= UNORDERED),
     )
+
+
+def is_close(recorded_s: Floats | float, simulated_s: Floats | float) -> NDArray[np.bool_]:
+    """Which waits are off by no more than `CLOSE_S`, or `CLOSE` of the recorded one."""
+    off_s = np.abs(np.subtract(simulated_s, recorded_s))
+    return np.asarray(off_s <= np.maximum(CLOSE_S, np.multiply(CLOSE, recorded_s)))
 
 
 def rank_correlation(one: Floats, other: Floats) -> float | None:

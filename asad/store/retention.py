@@ -21,7 +21,7 @@ from sqlalchemy import Column, ColumnElement, Table, delete, func, select
 
 from asad.config import Config
 from asad.model import STATEMENTS_OVER, Json
-from asad.store import learned, schema, share_cases
+from asad.store import learned, schema, share_cases, start_forecasts
 from asad.store.database import PAGE
 from asad.store.process import this_process
 from asad.store.store import Store
@@ -32,6 +32,7 @@ from asad.store.summaries import (
     LEDGER,
     QUOTAS,
     SUMMARIES,
+    WAITS,
     sum_up,
     sum_up_by_day,
     take_oldest,
@@ -154,11 +155,11 @@ def forget_before(store: Store, time_s: float) -> int:
 def steps(store: Store, time_s: float, now_s: float | None, keep: Keep) -> Iterator[int]:
     """Remove what is older than `keep` says: how many rows each step has removed; none is a long transaction.
 
-    Of live runs that is decisions, cases and ends, and besides lines of the ledgers, quota changes, statements that are
-    over, what is too much of cases, and what was learned of applications that are not used any more. Decisions, ends,
-    quota changes and the ledger of lending are summed up by hour as they are removed, and those sums later by day. Live
-    runs that are over and of which nothing is left go at the end. `time_s` is by the clock of the cluster, `now_s` by
-    that of this machine as far as it is believed (as it is, where nobody says).
+    Of live runs that is decisions, cases and ends, and besides lines of the ledgers, quota changes, forecasts,
+    statements that are over, what is too much of cases and forecasts, and what was learned of applications that are not
+    used any more. Decisions, ends, quota changes and the ledger of lending are summed up by hour as they are removed,
+    and all sums later by day. Live runs that are over and of which nothing is left go at the end. `time_s` is by the
+    clock of the cluster, `now_s` by that of this machine as far as it is believed (as it is, where nobody says).
 
     Whoever takes no further step has lost nothing: the next look goes on where this one stopped.
     """
@@ -180,12 +181,14 @@ def steps(store: Store, time_s: float, now_s: float | None, keep: Keep) -> Itera
         yield from _until_none(partial(sum_up, store, summary, summary.when < from_s))
     # both lines of a posting have one time: what is left of the statements' ledger still sums to zero
     yield from _until_none(partial(_remove, store, postings, postings.c.time_s, postings.c.time_s < before_s))
+    foreseen = schema.forecasts
+    yield from _until_none(partial(_remove, store, foreseen, foreseen.c.time_s, foreseen.c.time_s < before_s))
     yield from _until_none(partial(_forget_statements, store, before_s))
     with store.writing("removing what is too much") as connection:
-        removed = share_cases.forget_oldest(connection)
+        removed = share_cases.forget_oldest(connection) + start_forecasts.forget_oldest(connection)
         removed += learned.forget(connection, time.time() if now_s is None else now_s)
     yield removed
-    for summary in SUMMARIES:
+    for summary in (*SUMMARIES, WAITS):
         for _ in _until_none(partial(sum_up_by_day, store, summary, time_s - keep.hourly_s)):
             yield 0  # they name nobody, and are still there
         sums = summary.table.c

@@ -148,3 +148,15 @@ ledger_summaries = _summary(
 )
 
 quota_summaries = _summary("quota_summaries", (("node", Text), ("file", Text)))
+
+wait_summaries = _summary("wait_summaries", (("partition", Text), ("reason", Text)), ["job_s", "core_s"])
+
+forecasts = Table(
+    "forecasts",
+    METADATA,
+    Column("time_s", Double, nullable=False),
+    Column("made_s", Double, nullable=False),
+    Column("forecast_s", Double, nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("is_first", Boolean, nullable=False),
+)

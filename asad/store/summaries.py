@@ -7,7 +7,7 @@ counted once, in the one place or in the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Table, case, delete, func, select
@@ -63,6 +63,14 @@ QUOTAS = Summary(
     schema.quota_audit, schema.quota_audit.c.time_s, schema.quota_summaries, ("node", "file"), {}
 )
 SUMMARIES = (DECISIONS, JOB_ENDS, LEDGER, QUOTAS)
+WAITS = Summary(
+    schema.wait_summaries,
+    schema.wait_summaries.c.time_s,
+    schema.wait_summaries,
+    ("partition", "reason"),
+    {"job_s": lambda row: row.job_s_sum, "core_s": lambda row: row.core_s_sum},
+)
+"""Of looks at the queue there are sums alone (see `add_to_sums`); by day they become like all others."""
 
 
 def _key(value: Any) -> Any:
@@ -91,6 +99,23 @@ def sum_up(store: Database, summary: Summary, *where: ColumnElement[bool], at_on
             )
         _write(store, connection, summary, totals)
     return len(gone)
+
+
+def add_to_sums(
+    store: Database,
+    summary: Summary,
+    entries: Iterable[tuple[float, Sequence[str], Sequence[float]]],
+) -> None:
+    """Add what is in no table of rows to the sums of its hours: time, keys and amounts of each.
+
+    Raises StoreError, and changes nothing, if the database fails it.
+    """
+    totals: Totals = {}
+    for time_s, keys, amounts in entries:
+        _add(totals, HOUR_S, time_s, list(keys), 1, [part for amount in amounts for part in [amount] * 2])
+    if totals:
+        with store.writing("adding to sums by hour") as connection:
+            _write(store, connection, summary, totals)
 
 
 def sum_up_by_day(store: Database, summary: Summary, before_s: float, at_once: int = AT_ONCE) -> int:

@@ -16,10 +16,21 @@ from asad.applications import MOST
 from asad.decisions import Outcome, SetShare
 from asad.errors import AsadError, UsageError
 from asad.model import Json, ShareCases
-from asad.store import learned, lending_ledger, quota_audit, retention, share_cases, statements
+from asad.store import (
+    learned,
+    lending_ledger,
+    quota_audit,
+    retention,
+    share_cases,
+    start_forecasts,
+    statements,
+    wait_hours,
+)
 from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
+from asad.store.start_forecasts import Foreseen
 from asad.store.store import Store
+from asad.store.wait_hours import Waited
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +78,8 @@ class _Waiting:
     cases: deque[ShareCases] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     quotas: deque[QuotaChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    waits: deque[Waited] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    forecasts: deque[Foreseen] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     learned: dict[str, dict[str, Mapping[str, Json] | None]] = field(default_factory=dict)
     """By scope and application; newer knowledge replaces older, None is of those that are forgotten."""
     stated: dict[str, StatementChanges] = field(default_factory=dict)
@@ -75,8 +88,8 @@ class _Waiting:
     """What `Writer.forget` was given last."""
 
     def __bool__(self) -> bool:
-        lists = self.decided, self.ends, self.cases, self.ledger, self.quotas, self.learned, self.stated
-        return any(lists) or self.forget is not None
+        rows = self.decided, self.ends, self.cases, self.ledger, self.quotas, self.waits, self.forecasts
+        return any(rows) or bool(self.learned or self.stated) or self.forget is not None
 
 
 class Writer:
@@ -156,6 +169,14 @@ class Writer:
     def add_quota_changes(self, changes: Sequence[QuotaChange]) -> None:
         """Keep what node actors wrote."""
         self._add("quotas", changes)
+
+    def add_waits(self, entries: Sequence[Waited]) -> None:
+        """Keep how long jobs waited, and why."""
+        self._add("waits", entries)
+
+    def add_forecasts(self, entries: Sequence[Foreseen]) -> None:
+        """Keep when jobs were forecast to start, and when they did."""
+        self._add("forecasts", entries)
 
     def save_learned(self, scope: str, memory: Mapping[str, Mapping[str, Json] | None]) -> None:
         """Keep what was learned of these applications; None: nothing any more."""
@@ -305,6 +326,10 @@ class Writer:
             batch.ledger.clear()
             quota_audit.add(store, batch.quotas)
             batch.quotas.clear()
+            wait_hours.add(store, batch.waits)
+            batch.waits.clear()
+            start_forecasts.add(store, batch.forecasts)
+            batch.forecasts.clear()
             for scope in list(batch.learned):
                 learned.save(store, scope, batch.learned[scope])
                 del batch.learned[scope]
@@ -329,7 +354,7 @@ class Writer:
         """What could not be written comes before what was stated meanwhile."""
         with self._changed:
             new = self._waiting
-            for kind in ("decided", "ends", "cases", "ledger", "quotas"):
+            for kind in ("decided", "ends", "cases", "ledger", "quotas", "waits", "forecasts"):
                 rows = [*getattr(batch, kind), *getattr(new, kind)]
                 self.dropped += max(0, len(rows) - MOST_WAITING)
                 setattr(new, kind, deque(rows, maxlen=MOST_WAITING))

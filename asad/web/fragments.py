@@ -55,6 +55,7 @@ class Fragments:
         }
         own = None if viewer.sees == "all" else seen.is_own
         for name, table in (
+            ("waits", _waits(status)),
             ("replay", _replay(parts)),
             ("prices", _prices(parts.get("admission"))),
             ("admission", _admission(parts.get("admission"), own)),
@@ -106,6 +107,26 @@ def _reasons(jobs: Sequence[Mapping[str, Any]]) -> Table | None:
         for (what, reason), number in counted.most_common(MOST_ROWS)
     ]
     return _table("Jobs that take no part now, by reason", ("What", "Because", "Jobs", "Cores"), rows)
+
+
+def _waits(status: Mapping[str, Any]) -> Table | None:
+    """Why jobs wait, as the cluster says. Figures alone, which everybody may see; None where it says nothing."""
+    found = status.get("waits") or ()
+    rows = [
+        (
+            row["reason"],
+            units.number(row["jobs"]),
+            units.number(row["cores"]),
+            units.duration(row["longest_s"]),
+            ", ".join(f"{name} {units.number(jobs)}" for name, jobs in row["names"].items()),
+        )
+        for row in found
+        if row["jobs"]
+    ]
+    if not found:
+        return None
+    heads = ("Reason", "Jobs", "Cores", "Longest wait", "As the cluster says")
+    return _table("Why jobs wait; a limit binds guests too", heads, rows)
 
 
 def _replay(parts: Mapping[str, Any]) -> Table | None:

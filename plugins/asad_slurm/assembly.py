@@ -122,6 +122,7 @@ class Assembly:
             names=Texts(rows, attrgetter("name")),
             partitions=Texts(rows, attrgetter("partition")),
             node_states=[node.state for node in self._nodes.records],
+            waits=table.waits.shown(waiting),
             tres=self._tres.shown(self._nodes.records, table.licences),
         )
 

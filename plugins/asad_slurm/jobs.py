@@ -24,6 +24,7 @@ from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, h
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
 from asad_slurm.slurm_eligibility import group, guest_ineligible, host_ineligible, memory_bound
+from asad_slurm.wait_columns import WaitReasons
 
 WITHIN_A_SECOND_S = 0.5
 """A job that began and ended in the same second, as far as Slurm shows: it counts whole ones."""
@@ -46,6 +47,7 @@ class JobTable:
         """`transport` is asked for the ends of jobs that squeue has forgotten."""
         self._settings, self._limits = settings, limits
         self.rows = Rows()
+        self.waits = WaitReasons(self.rows)
         self.applications = Applications()
         self.arrays = Arrays()
         self.places: dict[int, Place] = {}
@@ -166,6 +168,7 @@ class JobTable:
         extra.tier[row] = self._limits.tier(record.partition)
         extra.tries[row] = record.waits_turn and not guest
         if record.phase == WAITS:
+            self.waits.describe(row, record)
             extra.static_host_bar[row] = (
                 Ineligible.NOT_ITS_TURN if guest else 0
             )  # who waits lends nothing yet

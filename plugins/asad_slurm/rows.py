@@ -44,6 +44,9 @@ class Extra(Measured):
     """Slurm's number of its array, 0 for none."""
     tasks: Ints = field(metadata=blank(np.int32(1)))
     """Jobs that the row stands for."""
+    reason: Ints = field(metadata=blank(np.int32(0)))
+    partition: Ints = field(metadata=blank(np.int32(0)))
+    """Codes in `asad_slurm.wait_columns` of why it waits, and where."""
     squeezed: NDArray[np.bool_] = field(metadata=blank(False))
     """It has not always got the CPU that it wanted."""
     got: Floats = field(metadata=blank(np.nan))

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from asad.cluster import eligibility
 from asad.cluster.eligibility import JobFacts
 from asad.cluster.lending_rules import first_reason, nodes_refused
+from asad.cluster.reason_words import LIMIT, name_of, word_of
 from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Snapshot
 from asad.port import NodeReport
 from asad_slurm.nodesets import expand, expanded
 from asad_slurm.offers import nodes_asked
-from asad_slurm.records import MIB, JobRecord, NodeRecord
+from asad_slurm.records import MIB, WAITS, JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
 
@@ -64,6 +65,7 @@ def facts(job: JobRecord) -> JobFacts:
         time_limit=math.isfinite(job.time_limit_s),
         waits_turn=job.waits_turn,
         estimate=not math.isnan(job.estimate_s),
+        limit=job.phase == WAITS and word_of(name_of(job.reason)) == LIMIT,
     )
 
 

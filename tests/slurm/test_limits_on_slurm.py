@@ -6,14 +6,20 @@ With `ASAD_GOLDEN=FOLDER` in the environment what sacctmgr printed is recorded t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from asad_slurm import open_cluster
 from asad_under_test import until
 from log_of_jobs import log_of
 
+from asad.cluster.reason_words import WORDS
+from asad.daemon.clusters import NoNodes
+from asad.daemon.waiting import now_by_reason
+from asad.ineligible import Ineligible
 from asad.replay.limits.limit_table import limit_table
 from asad.replay.limits.sacctmgr_output import limits_of
 from lab.slurm import ACCOUNT, RealSlurm, why_not
@@ -55,8 +61,27 @@ def limited() -> Iterator[RealSlurm]:
         yield slurm
 
 
-def test_limits_predict_who_pends_and_why(limited: RealSlurm) -> None:
+def none_may_be_a_guest(slurm: RealSlurm, folder: Path, held: list[str]) -> None:
+    """The port says of each of these that a limit keeps it, counts them so, and shows none of them in the queue."""
+    settings = {"transport": "command", "guest_partitions": {"batch": "guest"}}
+    cluster = open_cluster(settings, nodes=NoNodes(), state_dir=folder, clock=time.time)
+    snapshot = cluster.snapshot()
+    jobs, reasons = snapshot.jobs, {one["reason"]: one["jobs"] for one in now_by_reason(snapshot)}
+    rows = {str(jobs.job_id[row]): row for row in snapshot.waits.row.tolist()} if snapshot.waits else {}
+    assert sorted(rows) == sorted(held)
+    assert not set(rows.values()) & set(snapshot.queue.tolist())
+    in_batch = [row for row in rows.values() if snapshot.partitions[row] == "batch"]
+    assert len(in_batch) > 1 and {Ineligible(jobs.guest_bar[row]) for row in in_batch} == {Ineligible.LIMIT}
+    assert reasons == dict.fromkeys(WORDS, 0) | {"limit": len(held)}
+    cluster.close()
+
+
+def test_limits_predict_who_pends_and_why(
+    limited: RealSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slurm = limited
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.env[name])
     printed = {
         "associations_tree.txt": slurm.run("sacctmgr", "-P", "show", "assoc", "tree"),
         "associations.txt": slurm.run("sacctmgr", "-P", "show", "assoc"),
@@ -122,6 +147,7 @@ def test_limits_predict_who_pends_and_why(limited: RealSlurm) -> None:
     # and of those that ran, none would have been over a limit at its time
     for place, row in enumerate(runs.tolist()):
         assert table.exceeded(table.usage(runs[:place]), row) == ""
+    none_may_be_a_guest(slurm, tmp_path, [ids[row] for row in waiting.tolist()])
 
     # when some of what keeps them is gone, Slurm and asad let the same jobs start
     slurm.run("scancel", ids[0], ids[5])

@@ -173,6 +173,8 @@ WELL: dict[str, float | Mapping[tuple[str, ...], float]] = {
     "asad_cores": 8.0,
     "asad_nodes": 4.0,
     "asad_jobs": {("guest",): 1.0},
+    "asad_waiting_jobs": {("limit",): 1.0},
+    "asad_forecast_wait_seconds_total": {("forecast",): 60.0, ("recorded",): 60.0},
     "asad_vetoes_total": {("pool",): 0.0},
 }
 ENDED = {ended: float(count) for ended, count in Gains().ended.items()}

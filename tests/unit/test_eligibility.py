@@ -40,6 +40,7 @@ EVERYBODY = Lend(multi_node=True, gres=True, whole_memory=True, exclusive=True)
         ({"dependency": True}, "NO", "NO", "DEPENDENCY"),
         ({"time_limit": False}, "NO", "NO", "NO_TIME_LIMIT"),
         ({"waits_turn": False}, "NO", "NO", "NOT_ITS_TURN"),
+        ({"limit": True, "waits_turn": False}, "NO", "NO", "LIMIT"),
         ({"estimate": False}, "NO", "NO", "NO_ESTIMATE"),
     ],
 )

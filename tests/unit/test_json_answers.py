@@ -28,6 +28,7 @@ LIVE = (
     ("top",),
     ("jobs",),
     ("nodes",),
+    ("waits", "--by", "user,partition"),
     ("config", "show", "--live"),
     ("mode",),
     ("mode", "advise"),

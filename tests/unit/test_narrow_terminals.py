@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from test_sweep import inline
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
 from asad.cli.listings import LISTINGS
+from asad.cluster.reason_words import WORDS
 from asad.model import Json
-from asad.store import lending_ledger
+from asad.store import lending_ledger, wait_hours
 from asad.store.store import Store
+from asad.store.wait_hours import Waited
 
 LONG = (
     "of the nodes on which it could run none is free before noon, as on-demand jobs come then, and it waits"
@@ -106,6 +109,33 @@ ANSWERED: dict[str, Any] = ANSWERS | {
         "sum": 0.0,
     },
     "explain": STORY,
+    "waits": {
+        "now_s": START_S,
+        "waiting": 34,
+        "reasons": [
+            {
+                "reason": word,
+                "jobs": 10 + k,
+                "cores": 1280,
+                "longest_s": 1e6,
+                "names": {"QOSMaxCpuPerUserLimit" + WIDE: 9},
+            }
+            for k, word in enumerate(WORDS)
+        ],
+        "by": {
+            name: [
+                {
+                    "name": WIDE,
+                    "jobs": 60,
+                    "cores": 6400,
+                    "longest_s": None,
+                    "reasons": dict.fromkeys(WORDS, 12),
+                }
+            ]
+            * 30
+            for name in ("partition", "account", "qos", "user")
+        },
+    },
     "mode": {"mode": "advise", "before": "observe"},
     "pause": {
         "paused": True,
@@ -200,6 +230,8 @@ TYPED: dict[str, tuple[str, ...]] = {
     "teardown": ("--yes",),
     "top": ("--once",),
     "waits": (str(Path("profiles/samples/lab-cluster.sacct").resolve()), "--by", "user,partition"),
+    "waits --by account,user": (),
+    "waits --since 7d": STORED,
     "whatif": ("log.swf", "--config", "a.toml", "--config", "b.toml"),
 }
 """Words that are typed → options. Where a command is here twice its other screen is looked at too."""
@@ -227,6 +259,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     filled(str(folder / "asad.db"))
     with Store.open(str(folder / "asad.db")) as store:
         lending_ledger.add(store, ENTRIES)
+        wait_hours.add(store, [Waited(time.time(), WIDE, word, 1e9, 1e11) for word in WORDS])
     with pytest.MonkeyPatch.context() as changed:
         changed.chdir(folder)
         changed.setattr("asad.cli.sweep._workers", inline)

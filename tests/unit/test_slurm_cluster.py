@@ -284,7 +284,7 @@ def test_a_slurm_that_does_not_answer_renews_nothing(make: Make) -> None:
         ({"time_limit": None}, "it has no time limit"),
         ({"start_time": 0}, "Slurm has not estimated its start"),
         ({"state_reason": "BeginTime"}, "it is held, or waits for something other than its turn"),
-        ({"state_reason": "AssocGrpCpuLimit"}, "it is held, or waits for something other than its turn"),
+        ({"state_reason": "AssocGrpCpuLimit"}, "a limit of its user, account or QOS keeps it from starting"),
         ({"priority": 0}, "it is held, or waits for something other than its turn"),
         ({"het_job_id": 10}, "it is a part of a heterogeneous job, whose parts wait for each other"),
     ],

@@ -19,6 +19,7 @@ from asad.model import Snapshot
 
 NOT_YET = (
     Ineligible.NOT_ITS_TURN,
+    Ineligible.LIMIT,
     Ineligible.DEPENDENCY,
 )
 """Bars of a job that is not shown in the queue because it could not start; others are too far behind to be shown."""
