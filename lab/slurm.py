@@ -135,7 +135,8 @@ class RealSlurm:
     backup       with a second controller (BACKUP), which takes over when the first (`slurmctld`) is silent.
 
     `env` is the environment in which Slurm's commands speak to this cluster; `node_names` are its nodes.
-    Partitions: `batch` (default) and `guest`, as asad's documentation wants them.
+    Partitions: `batch` (default) and `guest`, as asad's documentation wants them, unless `partitions` has others.
+    `partitions`, `node_words` and `gres_conf` are set before it is entered, as they need the names of nodes.
     Raises LabError if it cannot be started; the message holds the end of the log that says why.
     Start it in the main thread: Linux ends the daemons when the thread that started them ends, which is what cleans
     up after a killed test.
@@ -162,6 +163,12 @@ class RealSlurm:
         host = socket.gethostname()
         self.heads = {"slurmctld": host, **({BACKUP: f"{self.name}-backup"} if backup else {})}
         self.users = USERS
+        self.partitions = ""
+        """Lines of slurm.conf in place of those of `batch` and `guest`."""
+        self.node_words: dict[str, str] = {}
+        """Name of a node → more words of its line in slurm.conf (`Feature=fast Gres=gpu:2`)."""
+        self.gres_conf = ""
+        """The text of gres.conf; without one there is none."""
         self.conf = self.folder / "slurm.conf"
         self.munge_socket = self.folder / "munge.socket"
         self.daemons: dict[str, Daemon] = {}
@@ -386,14 +393,18 @@ class RealSlurm:
             lines.append(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[4 + number]} "
                 f"CPUs={self.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={self.cpus} ThreadsPerCore=1 "
-                f"RealMemory={self.memory_mb} State=UNKNOWN"
+                f"RealMemory={self.memory_mb} State=UNKNOWN {self.node_words.get(node, '')}".rstrip()
             )
+        for_all = f"Nodes={node_list} OverSubscribe=FORCE:1 MaxTime=INFINITE"
         lines += [
-            f"PartitionName=batch Nodes={node_list} Default=YES OverSubscribe=FORCE:1 PriorityTier=1 MaxTime=INFINITE",
-            f"PartitionName=guest Nodes={node_list} OverSubscribe=FORCE:1 PriorityTier=2 MaxTime=INFINITE",
+            self.partitions
+            or f"PartitionName=batch Default=YES PriorityTier=1 {for_all}\n"
+            f"PartitionName=guest PriorityTier=2 {for_all}",
             self.extra_conf,
         ]
         self.conf.write_text("\n".join(lines) + "\n")
+        if self.gres_conf:
+            (folder / "gres.conf").write_text(self.gres_conf)
         (folder / "cgroup.conf").write_text(
             ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if unified() else "CgroupPlugin=cgroup/v1\n")
             + "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
@@ -567,7 +578,8 @@ class RealSlurm:
 
     def node_states(self) -> dict[str, str]:
         """State of every node as sinfo shows it (`idle`, `alloc`, `down*`, …)."""
-        lines = self.run("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %t", check=False).splitlines()
+        chosen = () if self.partitions else ("-p", "batch")  # a node has a line for each of its partitions
+        lines = self.run("sinfo", "-h", "-N", *chosen, "-o", "%N %t", check=False).splitlines()
         return dict(line.split(None, 1) for line in lines)
 
     def wait(self, *job_ids: str, state: str = "ended", timeout_s: float = 300) -> None:
