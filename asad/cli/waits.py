@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,13 @@ from asad.bounded import printable
 from asad.cli.listing import Listing
 from asad.cli.replay import log_of, machine_for, replay
 from asad.cli.screen import JSON, cells, respond, table_of
-from asad.errors import UsageError
+from asad.errors import LogError, UsageError
 from asad.model import Json
 from asad.report import units
 
 if TYPE_CHECKING:
     from asad.model import JobLog
+    from asad.replay.readers import Recorded
     from asad.replay.waits.why_waited import WhyWaited
 
 OF_LOG = frozenset(
@@ -83,9 +85,9 @@ def waits(
     recorded = log_of(
         log, given["columns"], given["delimiter"], given["log_format"], given["cluster"], given["skip_bad"]
     )
+    never = recorded.counts.get("never started", 0)
+    recorded, unknown = _with_start(recorded)
     jobs = recorded.jobs
-    if np.isnan(jobs.start_s).any():
-        raise UsageError(f"{recorded.path}: some of its jobs have no start; write the log again with Start")
     machine = machine_for(recorded, given["nodes"], given["cores"], given["memory"], given["machine"])
     known = given["memory"] is not None or given["machine"] is not None
     table = limit_table(read_limits(limit_files, given["cluster"]), jobs) if limit_files else None
@@ -96,6 +98,8 @@ def waits(
         "log": {
             "path": recorded.path,
             "jobs": len(jobs),
+            "never_started": never,
+            "start_unknown": unknown,
             "notes": list[Json]([*recorded.notes, *found.notes]),
         },
         "machine": machine.to_json(),
@@ -103,6 +107,19 @@ def waits(
         "by": {name: rows_by(found, jobs, name) for name in columns},
     }
     respond(as_json, document, lambda: _shown(document), indent=1)
+
+
+def _with_start(recorded: Recorded) -> tuple[Recorded, int]:
+    """The log without the jobs that ran at a time which it does not say, and how many they are. Raises LogError if
+    none is left."""
+    known = np.flatnonzero(~np.isnan(recorded.jobs.start_s))
+    unknown = len(recorded.jobs) - len(known)
+    if not len(known):
+        problem = "no job of this log says when it started"
+        raise LogError(
+            recorded.path, None, None, problem, "write the log again with the time at which jobs started"
+        )
+    return (replace(recorded, jobs=recorded.jobs.take(known)) if unknown else recorded), unknown
 
 
 def rows_by(found: WhyWaited, jobs: JobLog, name: str) -> list[Json]:
@@ -143,6 +160,7 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
     if document["not_eligible_h"] > 0:
         hours = units.number(document["not_eligible_h"])
         yield f"Besides, jobs were not eligible for {hours} hours: begin times, dependencies, holds."
+    yield from _left_out(document["log"])
     if document["limits"]:
         yield ""
         limits = table_of("limit", "jobs>", "hours>")
@@ -170,6 +188,24 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
         yield table
     for note in document["log"]["notes"]:
         yield printable(f"Noted: {note}.")
+
+
+def _left_out(log: dict[str, Any]) -> Iterator[str]:
+    """Whose waits are in no figure."""
+    for key, one, many in (
+        (
+            "never_started",
+            "job never started: it was cancelled while it waited, or it waits still. Its wait is in no figure",
+            "jobs never started: they were cancelled while they waited, or wait still. Their waits are in no figure",
+        ),
+        (
+            "start_unknown",
+            "job ran and has no start in the log: it is in no figure, and holds no node",
+            "jobs ran and have no start in the log: they are in no figure, and hold no nodes",
+        ),
+    ):
+        if count := log[key]:
+            yield f"{units.number(count)} {one if count == 1 else many}.".replace(units.THIN, " ")
 
 
 def _cells(*texts: str) -> Iterator[Text]:

@@ -174,6 +174,37 @@ def test_the_command_says_what_limits_take(tmp_path: Path) -> None:
     assert {row["reason"]: row["share"] for row in answer["reasons"]}["limit"] == pytest.approx(1.0)
 
 
+def test_jobs_that_never_started_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    rows = [line(job).split("|") for job in limited(5)]
+    for row in rows[3:]:
+        row[3:6] = "Unknown", row[4], "0"
+    log.write_text("\n".join((HEADER, *map("|".join, rows))) + "\n")
+    arguments = (str(log), "--nodes", "1", "--cores", "4")
+    answer = json.loads(call(*arguments, "--json")[1])
+    counts = [answer["log"][key] for key in ("jobs", "never_started", "start_unknown")]
+    assert counts == [3, 2, 0]
+    # 0, 600 - 1 and 1200 - 2 s
+    assert answer["wait_mean_s"] == pytest.approx(1797 / 3)
+    assert "2 jobs never started: they were cancelled while they waited" in call(*arguments)[1]
+
+
+def test_jobs_whose_start_no_log_says_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    rows = [(1, 0, 10), (2, 5, -1), (3, 9, 40)]
+    log.write_text(
+        "".join(f"{number} {at} {wait} 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n" for number, at, wait in rows)
+    )
+    arguments = (str(log), "--nodes", "1", "--cores", "4")
+    status, text = call(*arguments, "--json")
+    answer = json.loads(text)
+    assert (status, answer["log"]["jobs"], answer["log"]["start_unknown"]) == (0, 2, 1)
+    assert answer["wait_mean_s"] == 25
+    assert "1 job ran and has no start in the log" in call(*arguments)[1]
+    log.write_text("2 5 -1 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n")
+    assert "no job of this log says when it started" in call(*arguments)[1]
+
+
 def test_given_limits_take_the_place_of_inferred_ones(tmp_path: Path) -> None:
     log, limits = tmp_path / "log", tmp_path / "limits"
     log.write_text("\n".join((HEADER, *map(line, limited(4)))) + "\n")  # too few occasions to infer any
