@@ -44,6 +44,7 @@ from asad.model import (
 from asad.replay import engine
 from asad.replay.closed_nodes import close_nodes
 from asad.replay.limits.binding import LimitBinding
+from asad.replay.limits.inferred_limits import InferredLimits
 from asad.replay.limits.limit_table import LimitTable
 from asad.replay.workload_columns import Workload
 from asad.share.jit_args import bind
@@ -240,7 +241,7 @@ class RecordedCluster:
         every: bool = False,
         slots: engine.Slots | None = None,
         closed: NDArray[np.bool_] | None = None,
-        limits: LimitTable | None = None,
+        limits: LimitTable | InferredLimits | None = None,
     ) -> None:
         """A cluster before its first job.
 
@@ -259,7 +260,8 @@ class RecordedCluster:
         nothing and yet want to know who is where. Guests that draw from pools run on all cores of their nodes if they
         are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores (stationary standard deviation),
         drawn with `seed`; `every` shows each change, also while nobody waits. `limits` of associations and QOS
-        bind guests: who may not start for one is shown so. The scheduler does not know them.
+        bind guests, those that are inferred from the moment on at which the log has shown them: who may not start for
+        one is shown so. The scheduler does not know them.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -348,6 +350,12 @@ class RecordedCluster:
         return self.state.job[: self.logged]
 
     @property
+    def kept_by_limits(self) -> int | None:
+        """How many jobs waited at a look while a limit kept them from being offered anything; None where no limits
+        bind."""
+        return None if self._limits is None else int(np.count_nonzero(self._limits.kept))
+
+    @property
     def ended(self) -> int:
         """How many jobs have ended."""
         return int(self.state.c[engine.ENDED])
@@ -374,7 +382,7 @@ class RecordedCluster:
         running = looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]]
         guests = looks.guests[: s.c[engine.GUESTS]]
         if self._limits is not None:
-            self._limits.mark(queue, running, guests)
+            self._limits.mark(queue, running, guests, self.now_s)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
@@ -449,6 +457,7 @@ class RecordedCluster:
         if self._limits is not None and 0 <= decision.guest < len(self.workload):
             s = self.state
             running = s.run["job"][: s.c[engine.RUN]]
+            running = running[running < self.logged]  # the others are no jobs
             guests = s.job["guest_row"][: s.c[engine.GUESTS]]
             waits = s.job["state"][decision.guest] == engine.PENDING
             if waits and (why := self._limits.refusal(decision.guest, running, guests)):

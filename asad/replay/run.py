@@ -57,6 +57,7 @@ def replay(
         "skipped_lines": [str(error) for error in recorded.bad[:50]],
         "notes": list(notes),
         **({} if bench.limits is None else {"limits": bench.limits.to_json()}),
+        **({} if bench.inferred is None else {"limits_inferred": len(bench.inferred)}),
         **(log_facts or {}),
     }
     baseline = leave_alone(bench, "slurm")
@@ -101,7 +102,8 @@ def replay(
         waits_s = baseline.cluster.jobs["start"] - bench.workload.submit_s
         result.baseline["fidelity"] = fidelity(jobs, waits_s)
     if bench.starts is not None and settings.compare:
-        waits = split_waits(jobs, bench.starts, bench.workload.memory_bytes_per_core)
+        memory = bench.workload.memory_bytes_per_core
+        waits = split_waits(jobs, bench.starts, memory, infer=settings.infer_limits, limits=bench.limits)
         result.baseline["why_waited"] = waits.to_json(jobs.cores)
         result.baseline.update(_compared(bench, lender(settings), baseline))
     assumed = demand.shares()["assumed"] > 0

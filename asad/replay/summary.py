@@ -51,6 +51,7 @@ def summarise(
     metrics["limits_broken"] = (
         None if bench.limits is None else _limits_broken(bench.limits, start, end, baseline)
     )
+    metrics["kept_by_limits"] = played.cluster.kept_by_limits
     metrics["moved"] = None if bench.starts is None else played.moved
     metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
     metrics["wall_s"] = played.wall_s

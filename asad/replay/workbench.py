@@ -26,15 +26,17 @@ from asad.model import Machine
 from asad.policy import Truth
 from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
+from asad.replay.limits.inferred_limits import InferredLimits, inferred_limits
 from asad.replay.limits.limit_table import LimitTable, limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
 from asad.replay.node_order import drawn_order
-from asad.replay.policies import admits, defers, named, states, with_policy
+from asad.replay.policies import admits, defers, lends, named, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded_cluster import RecordedCluster
 from asad.replay.recorded_starts import RecordedStarts, extended, recorded_starts
 from asad.replay.replay_settings import Settings
 from asad.replay.stated import Stated, stated_of
+from asad.replay.waits.why_waited import OCCASIONS
 from asad.replay.workload import build_workload
 from asad.replay.workload_columns import Workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
@@ -72,6 +74,8 @@ class Bench:
     """What the CPU demand of its jobs rests on."""
     limits: LimitTable | None = None
     """Limits of users, accounts and QOS, if they are given."""
+    inferred: InferredLimits | None = None
+    """Those that the log shows, on recorded starts and where none are given."""
 
     @property
     def scheduler(self) -> str:
@@ -122,7 +126,7 @@ class Bench:
             every=pooled,
             slots=slots,
             closed=closed,
-            limits=None if held is None else self.limits,
+            limits=None if held is None else self.limits or (self.inferred if slots is not None else None),
         )
 
     def stages(self, name: str, seed: int) -> Stages:
@@ -206,9 +210,18 @@ def prepare(
 
 
 def _limit(bench: Bench, notes: list[str]) -> None:
-    """Give the bench the limits of its settings, if there are any. Raises LogError for files that cannot be read."""
+    """Give the bench the limits of its settings, else those that its log shows. Raises LogError for files that cannot
+    be read."""
     settings = bench.settings
     if not settings.limits:
+        if bench.starts is not None and settings.infer_limits and settings.lending and settings.any_of(lends):
+            memory = bench.workload.memory_bytes_per_core
+            bench.inferred = inferred_limits(bench.recorded.jobs, bench.starts, memory)
+            if count := len(bench.inferred):
+                notes.append(
+                    f"{count} ceilings of users, accounts and QOS are inferred: no more was held at one time so far, "
+                    f"with room for it on {OCCASIONS} occasions; each binds guests from then on, until more is held"
+                )
         return
     bench.limits = table = limit_table(read_limits(settings.limits, settings.cluster), bench.recorded.jobs)
     notes.append(

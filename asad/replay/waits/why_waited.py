@@ -123,7 +123,7 @@ def split_waits(
 ) -> WhyWaited:
     """The same for jobs of which it is known when and where they ran; `memory` (J,) in bytes a core, 0 where it does
     not count. With `limits` none are inferred."""
-    nodes, rows = _tables(jobs, memory, starts)
+    nodes, rows = tables_of(jobs, memory, starts)
     if limits is not None:
         ceilings = Ceilings(
             limits.need,
@@ -135,7 +135,7 @@ def split_waits(
         found = sweep(nodes, rows, ceilings)
         waited = _given_limits(found, limits)
     else:
-        ceilings, names = _inferable(jobs, rows)
+        ceilings, names = inferable(jobs, rows)
         found = sweep(nodes, rows, ceilings)
         if infer and names:
             # what was held at one time is known by now; who was kept at that, the second time around
@@ -150,7 +150,7 @@ def split_waits(
     return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, starts.notes)
 
 
-def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
+def tables_of(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
     """What the sweep reads."""
     machine = starts.machine
     slots, earlier, count = starts.slots, starts.earlier, len(jobs)
@@ -245,7 +245,7 @@ def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
     return group, names
 
 
-def _inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
+def inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
     """The groups that may have a limit, without any ceiling; and of each its column, name and partition."""
     group, names = _groups(jobs)
     groups, class_of = np.unique(group, axis=0, return_inverse=True)
