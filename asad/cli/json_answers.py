@@ -417,6 +417,8 @@ class Waits(TypedDict):
     not_eligible_h: float
     reasons: list[Plain]
     limits: list[Plain]
+    last_reasons: list[Plain]
+    started_by: list[Plain]
     by: dict[str, list[Plain]]
 
 

@@ -36,6 +36,12 @@ BY = {
 }
 """What waits are summed by → the column of the log, and the names of its codes."""
 MOST_ROWS = 20
+STARTED = {
+    "SchedSubmit": "at submission",
+    "SchedMain": "by the main scheduler",
+    "SchedBackfill": "by backfill",
+}
+"""Slurm's flags in words."""
 
 
 @click.command(
@@ -77,6 +83,7 @@ def waits(
     """
     from asad.replay.limits.limit_table import limit_table
     from asad.replay.limits.sacctmgr_output import read_limits
+    from asad.replay.waits.slurms_word import last_reasons, started_by
     from asad.replay.waits.why_waited import why_jobs_waited
 
     columns = [name.strip().lower() for name in by.split(",") if name.strip()]
@@ -104,6 +111,8 @@ def waits(
         },
         "machine": machine.to_json(),
         **found.to_json(jobs.cores),
+        "last_reasons": last_reasons(jobs, found.wait_s),
+        "started_by": started_by(jobs, found.wait_s),
         "by": {name: rows_by(found, jobs, name) for name in columns},
     }
     respond(as_json, document, lambda: _shown(document), indent=1)
@@ -165,9 +174,13 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
         yield ""
         limits = table_of("limit", "jobs>", "hours>")
         for row in document["limits"][:MOST_ROWS]:
-            how = f"{row['limit']} (inferred)" if row["inferred"] else row["limit"]
+            sure = ["inferred"] if row["inferred"] else []
+            if row["confirmed_by"]:
+                sure.append(f"confirmed by Slurm's reason of {units.plural(row['confirmed_by'], 'job')}")
+            how = f"{row['limit']} ({', '.join(sure)})" if sure else row["limit"]
             limits.add_row(*_cells(how, units.number(row["jobs"]), units.number(row["wait_h"])))
         yield limits
+    yield from _slurms_word(document)
     for name, rows in document["by"].items():
         yield ""
         if not rows:
@@ -190,6 +203,26 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
         yield printable(f"Noted: {note}.")
 
 
+def _slurms_word(document: dict[str, Any]) -> Iterator[str | Listing]:
+    """What Slurm itself says: the last reason of each job, which has no time, and who started it."""
+    if reasons := document["last_reasons"]:
+        yield ""
+        table = table_of("last reason", "jobs>", "their wait in hours>")
+        for row in reasons[:MOST_ROWS]:
+            table.add_row(*_cells(row["reason"], units.number(row["jobs"]), units.number(row["wait_h"])))
+        if len(reasons) > MOST_ROWS:
+            table.notes.append(next(_cells(f"and {len(reasons) - MOST_ROWS} more; --json has all")))
+        yield table
+        yield (
+            "Slurm keeps the last reason that is neither priority nor resources, without its time: it need not be "
+            "that of the whole wait."
+        )
+    if flags := document["started_by"]:
+        shares = [f"{units.percent(row['share'])} {STARTED[row['flag']]}" for row in flags]
+        yield ""
+        yield f"Started, by Slurm's flags: {', '.join(shares)}."
+
+
 def _left_out(log: dict[str, Any]) -> Iterator[str]:
     """Whose waits are in no figure."""
     for key, one, many in (
@@ -205,7 +238,7 @@ def _left_out(log: dict[str, Any]) -> Iterator[str]:
         ),
     ):
         if count := log[key]:
-            yield f"{units.number(count)} {one if count == 1 else many}.".replace(units.THIN, " ")
+            yield f"{units.number(count)} {one if count == 1 else many}."
 
 
 def _cells(*texts: str) -> Iterator[Text]:

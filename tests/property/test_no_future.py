@@ -62,7 +62,7 @@ def _two_logs(
     """Schedules with waits of any reason; the second has other starts and other jobs after `moment`. Where they are
     `limited`, most jobs are of a user who has a limit."""
     rng = np.random.default_rng(seed)
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {
             "id": k + 1,
             "submit": int(at),
