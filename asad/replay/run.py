@@ -11,14 +11,16 @@ from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import fidelity
+from asad.replay.limits.inferred_limits import InferredLimits, inferred_limits
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
+from asad.replay.recorded_starts import recorded_starts
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.waits.why_waited import split_waits
-from asad.replay.workbench import Bench, Progress, prepare
+from asad.replay.workbench import Bench, Progress, infers, prepare
 from asad.replay.workload import build_workload
 from asad.store import share_cases
 from asad.store.store import Store
@@ -32,11 +34,13 @@ def replay(
     store: Store | None = None,
     log_facts: dict[str, Json] | None = None,
     progress: Progress | None = None,
+    inferred: InferredLimits | None = None,
 ) -> ReplayResult:
     """Replay `recorded` on `machine` under every policy of `settings`, and against Slurm left alone.
 
-    With `store` every decision is kept as it is made, a run for each policy. The same arguments give the same result,
-    wall times aside. Raises MachineError, ConfigError, StoreError.
+    With `store` every decision is kept as it is made, a run for each policy. `inferred` are the limits that the log
+    shows, where they are known already. The same arguments give the same result, wall times aside. Raises MachineError,
+    ConfigError, StoreError.
     """
     jobs = recorded.jobs
     fingerprint, names = jobs.fingerprints()
@@ -46,7 +50,7 @@ def replay(
         notes.append(
             f"{beyond} jobs have more CPU time than their cores could give while they ran: taken as all of it"
         )
-    bench = prepare(recorded, machine, settings, demand, notes, progress)
+    bench = prepare(recorded, machine, settings, demand, notes, progress, inferred=inferred)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -131,6 +135,7 @@ def repeat(
 
     Its figures are then the means; what is drawn, listed and kept in the store is the first seed's.
     """
+    inferred = _inferred(recorded, machine, settings) if settings.repeat > 1 else None
     results = [
         replay(
             recorded,
@@ -144,6 +149,7 @@ def repeat(
             store=store if k == 0 else None,
             log_facts=log_facts,
             progress=progress,
+            inferred=inferred,
         )
         for k in range(settings.repeat)
     ]
@@ -166,6 +172,17 @@ def repeat(
     seeds: list[Json] = [settings.seed + k for k in range(settings.repeat)]
     first.repeats.update({"seeds": seeds, "policies": spread, "response_change": moved})
     return first
+
+
+def _inferred(recorded: Recorded, machine: Machine, settings: Settings) -> InferredLimits | None:
+    """The limits that the log shows, which no seed changes; None where a replay keeps to none."""
+    if not infers(settings):
+        return None
+    jobs = recorded.jobs
+    demand = assign(jobs, *jobs.fingerprints(), settings.demand, settings.seed)
+    workload = build_workload(recorded, machine, settings, demand, [])
+    starts = recorded_starts(recorded, machine, workload)
+    return inferred_limits(jobs, starts, workload.memory_bytes_per_core)
 
 
 def _response_change(result: ReplayResult, name: str) -> float | None:

@@ -179,10 +179,12 @@ def prepare(
     notes: list[str],
     progress: Progress | None = None,
     stated: Stated | None = None,
+    inferred: InferredLimits | None = None,
 ) -> Bench:
     """What the runs of a replay share; what is assumed of the jobs is added to `notes`.
 
-    `stated` are its statements of work, where they are not to be found by `settings`.
+    `stated` are its statements of work, where they are not to be found by `settings`, and `inferred` the limits that
+    its log shows, which no seed changes.
 
     Raises MachineError for a job that could not run even on the empty machine, UsageError where a policy would have
     no job to decide about, ConfigError and LogError for files that cannot be read.
@@ -200,7 +202,7 @@ def prepare(
     if settings.baseline == "recorded":
         bench.starts = drawn_order(recorded_starts(recorded, machine, workload), settings.seed)
         notes += bench.starts.notes
-    _limit(bench, notes)
+    _limit(bench, notes, inferred)
     _value(bench, notes)
     _declare(bench, notes)
     if stated is None:
@@ -209,14 +211,22 @@ def prepare(
     return bench
 
 
-def _limit(bench: Bench, notes: list[str]) -> None:
+def infers(settings: Settings) -> bool:
+    """Does a replay keep to the limits that its log shows?"""
+    asked = settings.baseline == "recorded" and settings.infer_limits and not settings.limits
+    return asked and settings.lending and settings.any_of(lends)
+
+
+def _limit(bench: Bench, notes: list[str], inferred: InferredLimits | None) -> None:
     """Give the bench the limits of its settings, else those that its log shows. Raises LogError for files that cannot
     be read."""
     settings = bench.settings
     if not settings.limits:
-        if bench.starts is not None and settings.infer_limits and settings.lending and settings.any_of(lends):
-            memory = bench.workload.memory_bytes_per_core
-            bench.inferred = inferred_limits(bench.recorded.jobs, bench.starts, memory)
+        if bench.starts is not None and infers(settings):
+            if inferred is None:
+                memory = bench.workload.memory_bytes_per_core
+                inferred = inferred_limits(bench.recorded.jobs, bench.starts, memory)
+            bench.inferred = inferred
             if count := len(bench.inferred):
                 notes.append(
                     f"{count} ceilings of users, accounts and QOS are inferred: no more was held at one time so far, "

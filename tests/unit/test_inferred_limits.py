@@ -119,7 +119,8 @@ def test_it_binds_from_the_moment_on_at_which_it_is_known(tmp_path: Path) -> Non
 def replayed(tmp_path: Path, *more: str) -> dict[str, Any]:
     log = tmp_path / "log"
     log.write_text("\n".join((HEADER, *map(line, one_after_the_other(20)))) + "\n")
-    words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm,measured", "--repeat", "1"]
+    words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm,measured"]
+    more = more if "--repeat" in more else (*more, "--repeat", "1")
     result = CliRunner().invoke(asactl, [*words, "--nodes", "1", "--cores", "4", *more])
     assert result.exit_code == 0, result.output
     document: dict[str, Any] = json.loads(result.stdout)
@@ -140,3 +141,23 @@ def test_a_replay_offers_nothing_against_it_unless_it_is_told_to_infer_none(tmp_
         for one in (bound, free)
     ]
     assert parts[0]["limit"] == pytest.approx(1.0) and parts[1]["limit"] == 0.0
+
+
+def test_no_seed_changes_what_a_log_shows(tmp_path: Path) -> None:
+    jobs = one_after_the_other(20)
+    for k, job in enumerate(jobs):
+        job["nodes"] = ("n1", "n2")[k % 2]
+    found = []
+    for seed in (0, 1, 2):
+        chosen = Settings(("slurm", "measured"), baseline="recorded", vary_demand=False, seed=seed)
+        recorded = log_of(tmp_path / "log", jobs)
+        code, names = recorded.jobs.fingerprints()
+        bench = prepare(
+            recorded, nodes(2, 4), chosen, assign(recorded.jobs, code, names, chosen.demand, seed), []
+        )
+        assert bench.inferred is not None
+        found.append(bench.inferred.changes.tolist())
+    assert found[0] == found[1] == found[2] != []
+    repeated = replayed(tmp_path, "--repeat", "2")
+    assert repeated["policies"]["measured"]["kept_by_limits"] > 0
+    assert repeated["log"]["limits_inferred"] == replayed(tmp_path)["log"]["limits_inferred"]
