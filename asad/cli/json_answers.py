@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
+from asad.cli.waits_answer import Waits
 from asad.store.records import AccountTotal, DecisionRecord, JobEnd, QuotaChange, RunRecord
 
 KEYS = {"counterfactual_start_s": "own_start_s", "remedy": "mend"}
@@ -405,21 +406,6 @@ class Calibrate(TypedDict):
     """`asactl calibrate`"""
 
     measured: Plain
-
-
-class Waits(TypedDict):
-    """`asactl waits`"""
-
-    log: Plain
-    machine: Plain
-    wait_mean_s: float
-    wait_median_s: float
-    not_eligible_h: float
-    reasons: list[Plain]
-    limits: list[Plain]
-    last_reasons: list[Plain]
-    started_by: list[Plain]
-    by: dict[str, list[Plain]]
 
 
 class Whatif(TypedDict):

@@ -260,8 +260,7 @@ class RecordedCluster:
         nothing and yet want to know who is where. Guests that draw from pools run on all cores of their nodes if they
         are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores (stationary standard deviation),
         drawn with `seed`; `every` shows each change, also while nobody waits. `limits` of associations and QOS
-        bind guests, those that are inferred from the moment on at which the log has shown them: who may not start for
-        one is shown so. The scheduler does not know them.
+        bind guests: who may not start for one is shown so. The scheduler does not know them.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -330,7 +329,7 @@ class RecordedCluster:
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
         self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
         self._some_lend_nothing = bool(self._jobs.host_bar[: self.logged].any())
-        self._limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
+        self.limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -348,12 +347,6 @@ class RecordedCluster:
     def jobs(self) -> NDArray[Any]:
         """(logged,) The simulation's table of the jobs of the log."""
         return self.state.job[: self.logged]
-
-    @property
-    def kept_by_limits(self) -> int | None:
-        """How many jobs waited at a look while a limit kept them from being offered anything; None where no limits
-        bind."""
-        return None if self._limits is None else int(np.count_nonzero(self._limits.kept))
 
     @property
     def ended(self) -> int:
@@ -381,8 +374,8 @@ class RecordedCluster:
         queue = looks.queue[:count]
         running = looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]]
         guests = looks.guests[: s.c[engine.GUESTS]]
-        if self._limits is not None:
-            self._limits.mark(queue, running, guests, self.now_s)
+        if self.limits is not None:
+            self.limits.mark(queue, running, guests, self.now_s)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
@@ -454,13 +447,12 @@ class RecordedCluster:
     def _co_allocate(self, decision: CoAllocate) -> str:
         """Start a guest; why not, or the empty string."""
         share = decision.share
-        if self._limits is not None and 0 <= decision.guest < len(self.workload):
+        if self.limits is not None and 0 <= decision.guest < len(self.workload):
             s = self.state
             running = s.run["job"][: s.c[engine.RUN]]
-            running = running[running < self.logged]  # the others are no jobs
             guests = s.job["guest_row"][: s.c[engine.GUESTS]]
             waits = s.job["state"][decision.guest] == engine.PENDING
-            if waits and (why := self._limits.refusal(decision.guest, running, guests)):
+            if waits and (why := self.limits.refusal(decision.guest, running, guests)):
                 return why
         if decision.pooled:
             demands = decision.demands

@@ -127,7 +127,7 @@ def replayed(tmp_path: Path, *more: str) -> dict[str, Any]:
     return document
 
 
-def test_a_replay_offers_nothing_against_it_unless_it_is_told_to_infer_none(tmp_path: Path) -> None:
+def test_a_replay_offers_nothing_against_it_unless_none_are_to_be_inferred(tmp_path: Path) -> None:
     bound, free = replayed(tmp_path), replayed(tmp_path, "--no-infer")
     figures, others = bound["policies"]["measured"], free["policies"]["measured"]
     assert bound["log"]["limits_inferred"] > 0 and "limits_inferred" not in free["log"]

@@ -44,10 +44,12 @@ class LimitBinding:
         self._marked = rows.copy()
 
     def refusal(self, row: int, running: Ints, guests: Ints) -> str:
-        """The limit that a start of the job would exceed now, in a sentence; empty if none."""
+        """The limit that a start of the job would exceed now, in a sentence; empty if none. Of what runs, rows that are
+        no jobs of the log do not count."""
         if not self._binds:
             return ""
-        limit = self.table.exceeded(self.table.usage(running, guests), row)
+        jobs = running[running < len(self.kept)]
+        limit = self.table.exceeded(self.table.usage(jobs, guests), row)
         return f"it would exceed a limit ({limit})" if limit else ""
 
     def _learn(self, now_s: float) -> None:
