@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from asad.cli.sow_answers import SowCancel, SowInfer, SowLedger, SowQuote, SowStatus, SowSubmit
+from asad.cli.waits_answer import Waits
 from asad.store.records import AccountTotal, DecisionRecord, JobEnd, QuotaChange, RunRecord
 
 KEYS = {"counterfactual_start_s": "own_start_s", "remedy": "mend"}
@@ -356,24 +357,6 @@ class Calibrate(TypedDict):
     """`asactl calibrate`"""
 
     measured: Plain
-
-
-class Waits(TypedDict):
-    """`asactl waits`: of a log; without one of what waits now (`now_s`), or with `--since` of what has waited."""
-
-    reasons: list[Plain]
-    by: dict[str, list[Plain]]
-    log: NotRequired[Plain]
-    machine: NotRequired[Plain]
-    wait_mean_s: NotRequired[float]
-    wait_median_s: NotRequired[float]
-    not_eligible_h: NotRequired[float]
-    limits: NotRequired[list[Plain]]
-    now_s: NotRequired[float]
-    waiting: NotRequired[int]
-    since_s: NotRequired[float]
-    first_s: NotRequired[float | None]
-    """Nothing was kept before; null: nothing is kept."""
 
 
 class Whatif(TypedDict):

@@ -93,6 +93,12 @@ def _of(stage: str) -> str:
     "user, account or QOS; may be given again.",
 )
 @click.option(
+    "--no-infer",
+    is_flag=True,
+    help="Infer no limits where none are given. On recorded starts, nothing is offered against what a user, an account "
+    "or a QOS never exceeded so far although there was room.",
+)
+@click.option(
     "--demand",
     metavar="FILE|beta:MEAN",
     help="CPU demand where the log has no CPU times: a TOML profile or a Beta distribution over applications "
@@ -303,6 +309,7 @@ def replayed(
     memory: str | None,
     machine: tuple[Path, ...],
     limits: tuple[Path, ...] = (),
+    no_infer: bool = False,
     demand: str | None,
     seed: int,
     repeat: int | None,
@@ -375,6 +382,7 @@ def replayed(
         demand=read_demand(demand) if demand else DemandProfile(),
         experts=experts,
         limits=limits,
+        infer_limits=not no_infer,
         cluster=cluster,
         contention=contention or (Path(config.guard.calibration) if config.guard.calibration else None),
         vary_demand=vary_demand,

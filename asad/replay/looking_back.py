@@ -2,53 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asad.model import Machine
+from asad.replay.closed_nodes import Gone
+from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import rank_correlation
 from asad.replay.gone_nodes import gone_nodes
+from asad.replay.limits.inferred_limits import InferredLimits, inferred_limits
+from asad.replay.limits.limit_table import limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
+from asad.replay.policies import lends
+from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import lacks, recorded_starts
+from asad.replay.replay_settings import Settings
 from asad.replay.site_rules import SiteRules, as_sentences, by_fair_share, site_rules
 from asad.replay.waits.wait_sweep import LIMIT
-from asad.replay.waits.why_waited import split_waits
+from asad.replay.waits.why_waited import OCCASIONS, WhyWaited, split_waits
+from asad.replay.workload import build_workload
 
 if TYPE_CHECKING:
     from asad.replay.workbench import Bench
 
 
-def look_back(bench: Bench, notes: list[str]) -> None:
-    """Give the bench what the log shows of why its jobs waited, and of nodes that could not be used."""
-    recorded, memory = bench.recorded, bench.workload.memory_bytes_per_core
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a log shows beside its jobs; no seed changes it."""
+
+    waits: WhyWaited | None = None
+    """Why its jobs waited; None where it does not say when and where they ran."""
+    gone: Gone | None = None
+    """Which nodes could not be used for a while; None where it names no nodes."""
+    inferred: InferredLimits | None = None
+    """Limits that replays keep to; None where they keep to given ones, or to none."""
+
+    def notes(self) -> Iterator[str]:
+        """What is to be known of it."""
+        if self.inferred is not None and len(self.inferred):
+            yield (
+                f"{len(self.inferred)} ceilings of users, accounts and QOS are inferred: no more was held at one time "
+                f"so far, with room for it on {OCCASIONS} occasions; each binds guests from then on, until more is held"
+            )
+        if self.gone is not None and len(self.gone):
+            hours = float((self.gone.end_s - self.gone.begin_s).sum()) / 3600.0
+            yield (
+                f"{len(np.unique(self.gone.node))} nodes stood empty for {hours:.0f} hours in all beside jobs that "
+                "waited and would have fitted: they are taken to have been down, or to have held jobs that the log "
+                "does not have, and lend nothing then"
+            )
+
+
+def look_back(recorded: Recorded, machine: Machine, settings: Settings) -> Shown:
+    """What the log shows. Raises MachineError for a job that does not fit on the machine, LogError for files of limits
+    that cannot be read."""
     if lacks(recorded):
-        return
-    starts = bench.starts or recorded_starts(recorded, bench.machine, bench.workload)
-    bench.waits = split_waits(recorded.jobs, starts, memory, limits=bench.limits)
-    if recorded.held is None:  # without node lists nobody knows which stood empty
-        return
-    limited = bench.waits.part_s[:, LIMIT] > 0
-    bench.gone = gone = gone_nodes(recorded.jobs, memory, bench.machine, starts, limited)
-    if len(gone):
-        hours = float((gone.end_s - gone.begin_s).sum()) / 3600.0
-        notes.append(
-            f"{len(np.unique(gone.node))} nodes stood empty for {hours:.0f} hours in all beside jobs that waited and "
-            "would have fitted: they are taken to have been down, or to have held jobs that the log does not have, and "
-            "lend nothing then"
-        )
+        return Shown()
+    jobs = recorded.jobs
+    demand = assign(jobs, *jobs.fingerprints(), settings.demand, settings.seed)
+    workload = build_workload(recorded, machine, settings, demand, [])
+    starts, memory = recorded_starts(recorded, machine, workload), workload.memory_bytes_per_core
+    given = limit_table(read_limits(settings.limits, settings.cluster), jobs) if settings.limits else None
+    waits = split_waits(jobs, starts, memory, infer=settings.infer_limits, limits=given)
+    gone = None
+    if recorded.held is not None:
+        gone = gone_nodes(jobs, memory, machine, starts, waits.part_s[:, LIMIT] > 0)
+    inferred = inferred_limits(jobs, starts, memory) if _infers(settings) else None
+    return Shown(waits, gone, inferred)
+
+
+def _infers(settings: Settings) -> bool:
+    """Does a replay keep to the limits that its log shows?"""
+    asked = settings.baseline == "recorded" and settings.infer_limits and not settings.limits
+    return asked and settings.lending and settings.any_of(lends)
 
 
 def follow_site(bench: Bench, notes: list[str]) -> None:
     """Give the bench what its simulated Slurm goes by, as far as machine, limits and log say it."""
     jobs, workload, settings = bench.recorded.jobs, bench.workload, bench.settings
-    if bench.waits is None:
+    if bench.shown.waits is None:
         return
     starts = recorded_starts(bench.recorded, bench.machine, workload)
     given = read_limits(settings.limits, settings.cluster) if settings.limits else None
-    bench.site = found = site_rules(
-        jobs, bench.machine, workload, starts, bench.waits.ceilings, given, bench.gone
-    )
+    ceilings = bench.shown.waits.ceilings
+    bench.site = found = site_rules(jobs, bench.machine, workload, starts, ceilings, given, bench.shown.gone)
     if found is None:
         return
     # who waits for no other job waits for his turn from when nothing else held him

@@ -44,6 +44,7 @@ from asad.model import (
 from asad.replay import engine
 from asad.replay.closed_nodes import Gone, GoneNodes, close_nodes
 from asad.replay.limits.binding import LimitBinding
+from asad.replay.limits.inferred_limits import InferredLimits
 from asad.replay.limits.limit_table import LimitTable
 from asad.replay.workload_columns import Workload
 from asad.share.jit_args import bind
@@ -100,6 +101,21 @@ class _ByRow(Mapping[int, Value]):
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._shown(self._column)))
+
+
+class _Hints(dict[int, str]):
+    """What users ask of asad, by row, of the jobs that have been submitted: what comes later nobody can know."""
+
+    def __init__(self, workload: Workload, shown: bool) -> None:
+        """Of nobody unless they are `shown`."""
+        super().__init__()
+        self._workload, self._coming = workload, sorted(workload.hints, reverse=True) if shown else []
+
+    def see(self, now_s: float) -> None:
+        """Time has come so far."""
+        while self._coming and self._workload.submit_s[self._coming[-1]] <= now_s:
+            row = self._coming.pop()
+            self[row] = self._workload.hints[row]
 
 
 def _names_of(workload: Workload) -> Mapping[int, str]:
@@ -241,7 +257,7 @@ class RecordedCluster:
         every: bool = False,
         slots: engine.Slots | None = None,
         closed: NDArray[np.bool_] | None = None,
-        limits: LimitTable | None = None,
+        limits: LimitTable | InferredLimits | None = None,
         rules: engine.Rules | None = None,
         gone: Gone | None = None,
     ) -> None:
@@ -323,9 +339,7 @@ class RecordedCluster:
         self._classes = _classes_of(workload, job["state"]) if admission else {}
         # without admission there are no tasks; who defers is asad, since a log knows no begin times of users
         self._deferred = _ByRow(task["begin"], lambda begin_s: ~np.isnan(begin_s), lambda row: math.nan)
-        self._hints: dict[int, str] = {}
-        self._coming = iter(sorted(workload.hints) if admission else ())
-        self._next_hint = next(self._coming, None)
+        self._hints = _Hints(workload, admission)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
         if closed is not None:
             self._node_bar[closed] = NodeIneligible.OVERFULL
@@ -334,7 +348,7 @@ class RecordedCluster:
         self._jobs = _jobs_of(workload, self.state, looks, start_alone)
         self._jobs.host_bar[self.logged :] = Ineligible.NOT_A_JOB
         self._some_lend_nothing = bool(self._jobs.host_bar[: self.logged].any())
-        self._limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
+        self.limits = None if limits is None else LimitBinding(limits, self._jobs.guest_bar)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -374,15 +388,15 @@ class RecordedCluster:
         if self._gone is not None and self._gone.mark(self.now_s):
             self._node_bar[:] = self._always_closed
         count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
-        self._see_hints()
+        self._hints.see(self.now_s)
         if self._some_lend_nothing:
             columns = self._always_closed, self._jobs.host_bar, self._core_owner, self.machine.first_core
             close_nodes(self._node_bar, *columns)
         queue = looks.queue[:count]
         running = looks.running[: s.c[engine.RUN] - s.c[engine.UNLOGGED]]
         guests = looks.guests[: s.c[engine.GUESTS]]
-        if self._limits is not None:
-            self._limits.mark(queue, running, guests)
+        if self.limits is not None:
+            self.limits.mark(queue, running, guests, self.now_s)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
@@ -408,14 +422,6 @@ class RecordedCluster:
             partitions=self._partitions,
             changed=self._changed,
         )
-
-    def _see_hints(self) -> None:
-        """Those of the jobs that have been submitted: what comes later nobody can know."""
-        row = self._next_hint
-        while row is not None and self.workload.submit_s[row] <= self.now_s:
-            self._hints[row] = self.workload.hints[row]
-            row = next(self._coming, None)
-        self._next_hint = row
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
         """Do what was decided; each outcome says whether it was done, or why not."""
@@ -454,12 +460,12 @@ class RecordedCluster:
     def _co_allocate(self, decision: CoAllocate) -> str:
         """Start a guest; why not, or the empty string."""
         share = decision.share
-        if self._limits is not None and 0 <= decision.guest < len(self.workload):
+        if self.limits is not None and 0 <= decision.guest < len(self.workload):
             s = self.state
             running = s.run["job"][: s.c[engine.RUN]]
             guests = s.job["guest_row"][: s.c[engine.GUESTS]]
             waits = s.job["state"][decision.guest] == engine.PENDING
-            if waits and (why := self._limits.refusal(decision.guest, running, guests)):
+            if waits and (why := self.limits.refusal(decision.guest, running, guests)):
                 return why
         if decision.pooled:
             demands = decision.demands

@@ -82,6 +82,8 @@ class Settings:
     """What the run of an inferred statement is taken to be worth."""
     limits: tuple[Path, ...] = ()
     """What sacctmgr prints of associations and QOS, whose limits bind guests; see `asad.replay.limits`."""
+    infer_limits: bool = True
+    """Without `limits`, on recorded starts: those that the log shows up to a moment bind guests from then on."""
     cluster: str | None = None
     """Whose associations count, where `limits` has those of several clusters."""
     vary_demand: bool | None = None
@@ -187,6 +189,7 @@ class Settings:
             "options": Options()._asdict() | dict(self.config.share.get("asax", {})),
             **({} if self.config is PLAIN else {"config": self.config.to_json()}),
             **(worth if self.values else {}),
+            "infer_limits": self.infer_limits,
             **({"limits": [str(path) for path in self.limits]} if self.limits else {}),
             **({"deferrable": list(self.deferrable)} if self.defers else {}),
             **(stated if self.states else {}),

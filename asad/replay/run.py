@@ -11,7 +11,7 @@ from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import fidelity
-from asad.replay.looking_back import follow_site
+from asad.replay.looking_back import Shown, follow_site, look_back
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
@@ -33,11 +33,13 @@ def replay(
     store: Store | None = None,
     log_facts: dict[str, Json] | None = None,
     progress: Progress | None = None,
+    shown: Shown | None = None,
 ) -> ReplayResult:
     """Replay `recorded` on `machine` under every policy of `settings`, and against Slurm left alone.
 
-    With `store` every decision is kept as it is made, a run for each policy. The same arguments give the same result,
-    wall times aside. Raises MachineError, ConfigError, StoreError.
+    With `store` every decision is kept as it is made, a run for each policy. `shown` is what the log shows, where that
+    is known already. The same arguments give the same result, wall times aside. Raises MachineError,
+    ConfigError, StoreError.
     """
     jobs = recorded.jobs
     fingerprint, names = jobs.fingerprints()
@@ -48,7 +50,7 @@ def replay(
         notes.append(
             f"{beyond} jobs have more CPU time than their cores could give while they ran: taken as all of it"
         )
-    bench = prepare(recorded, machine, settings, demand, notes, progress)
+    bench = prepare(recorded, machine, settings, demand, notes, progress, shown=shown)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -59,6 +61,7 @@ def replay(
         "skipped_lines": [str(error) for error in recorded.bad[:50]],
         "notes": list(notes),
         **({} if bench.limits is None else {"limits": bench.limits.to_json()}),
+        **({} if bench.shown.inferred is None else {"limits_inferred": len(bench.shown.inferred)}),
         **(log_facts or {}),
     }
     baseline = leave_alone(bench, "slurm")
@@ -103,7 +106,9 @@ def replay(
         waits_s = baseline.cluster.jobs["start"] - baseline.cluster.jobs["eligible"]
         result.baseline["fidelity"] = fidelity(jobs, waits_s)
     if bench.starts is not None and settings.compare:
-        result.baseline["why_waited"] = None if bench.waits is None else bench.waits.to_json(jobs.cores)
+        result.baseline["why_waited"] = (
+            None if bench.shown.waits is None else bench.shown.waits.to_json(jobs.cores)
+        )
         result.baseline.update(_compared(bench, lender(settings), baseline))
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand
@@ -130,6 +135,7 @@ def repeat(
 
     Its figures are then the means; what is drawn, listed and kept in the store is the first seed's.
     """
+    shown = look_back(recorded, machine, settings) if settings.repeat > 1 else None
     results = [
         replay(
             recorded,
@@ -143,6 +149,7 @@ def repeat(
             store=store if k == 0 else None,
             log_facts=log_facts,
             progress=progress,
+            shown=shown,
         )
         for k in range(settings.repeat)
     ]

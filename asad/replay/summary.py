@@ -51,6 +51,8 @@ def summarise(
     metrics["limits_broken"] = (
         None if bench.limits is None else _limits_broken(bench.limits, start, end, baseline)
     )
+    binding = played.cluster.limits
+    metrics["kept_by_limits"] = None if binding is None else int(np.count_nonzero(binding.kept))
     metrics["moved"] = None if bench.starts is None else played.moved
     metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
     metrics["wall_s"] = played.wall_s

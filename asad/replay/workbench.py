@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,12 +24,11 @@ from asad.errors import UsageError
 from asad.experts import Expert, load_experts
 from asad.model import Machine
 from asad.policy import Truth
-from asad.replay.closed_nodes import Gone
 from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
 from asad.replay.limits.limit_table import LimitTable, limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
-from asad.replay.looking_back import follow_site, look_back
+from asad.replay.looking_back import Shown, follow_site, look_back
 from asad.replay.node_order import drawn_order
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
@@ -38,7 +37,6 @@ from asad.replay.recorded_starts import RecordedStarts, extended, recorded_start
 from asad.replay.replay_settings import Settings
 from asad.replay.site_rules import SiteRules
 from asad.replay.stated import Stated, stated_of
-from asad.replay.waits.why_waited import WhyWaited
 from asad.replay.workload import build_workload
 from asad.replay.workload_columns import Workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
@@ -78,10 +76,8 @@ class Bench:
     """Limits of users, accounts and QOS, if they are given."""
     site: SiteRules | None = None
     """What the simulated Slurm goes by beside cores and time, if anything is known of that."""
-    waits: WhyWaited | None = None
-    """Why its jobs waited, where the log says when and where they ran."""
-    gone: Gone | None = None
-    """Which nodes could not be used for a while, as the log shows it."""
+    shown: Shown = field(default_factory=Shown)
+    """What its log shows: why its jobs waited, nodes that were gone, limits."""
 
     @property
     def scheduler(self) -> str:
@@ -115,7 +111,7 @@ class Bench:
             assert self.site is not None
             rules = self.site.rules
         if held is not None and scheduler in ("recorded", "slurm"):
-            gone = self.gone
+            gone = self.shown.gone
         return RecordedCluster(
             workload,
             machine,
@@ -139,7 +135,9 @@ class Bench:
             every=pooled,
             slots=slots,
             closed=closed,
-            limits=None if held is None else self.limits,
+            limits=None
+            if held is None
+            else self.limits or (self.shown.inferred if slots is not None else None),
             rules=rules,
             gone=gone,
         )
@@ -194,10 +192,12 @@ def prepare(
     notes: list[str],
     progress: Progress | None = None,
     stated: Stated | None = None,
+    shown: Shown | None = None,
 ) -> Bench:
     """What the runs of a replay share; what is assumed of the jobs is added to `notes`.
 
-    `stated` are its statements of work, where they are not to be found by `settings`.
+    `stated` are its statements of work, where they are not to be found by `settings`, and `shown` what its log shows,
+    where that is known already.
 
     Raises MachineError for a job that could not run even on the empty machine, UsageError where a policy would have
     no job to decide about, ConfigError and LogError for files that cannot be read.
@@ -216,7 +216,8 @@ def prepare(
         bench.starts = drawn_order(recorded_starts(recorded, machine, workload), settings.seed)
         notes += bench.starts.notes
     _limit(bench, notes)
-    look_back(bench, notes)
+    bench.shown = shown or look_back(recorded, machine, settings)
+    notes.extend(bench.shown.notes())
     if settings.baseline == "simulated":
         follow_site(bench, notes)
     _value(bench, notes)

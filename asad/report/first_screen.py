@@ -335,7 +335,12 @@ def _unknown(result: ReplayResult, lent: bool) -> Iterator[str]:
     given = bool(result.log.get("limits"))
     if result.baseline.get("kind") == "recorded":
         offered = ": jobs that waited for one are offered CPU as well; --limits gives them" if lent else ""
-        if not given:
+        if result.log.get("limits_inferred"):
+            yield (
+                "Limits of users, accounts and QOS are inferred from what each held at one time, and bind guests from "
+                "when the log shows them; --limits gives them."
+            )
+        elif not given:
             yield f"Limits of users, accounts and QOS are not known{offered}."
     elif given:
         yield "Partitions and priorities are not simulated, and limits bind guests alone."

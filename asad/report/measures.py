@@ -244,6 +244,14 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
                 "no limits are given.",
             ),
             Measure(
+                "kept_by_limits",
+                "Kept from offers by limits",
+                "count",
+                0,
+                "Jobs that a limit of a user, an account or a QOS kept from being offered anything while they waited; "
+                "none where no limits are given or inferred.",
+            ),
+            Measure(
                 "moved",
                 "On other nodes",
                 "count",

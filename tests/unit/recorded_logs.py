@@ -12,7 +12,7 @@ from asad.replay.readers import Recorded, read_log
 BEGIN_S = 1_700_000_000
 HEADER = (
     "JobID|Submit|Eligible|Start|End|ElapsedRaw|NCPUS|NNodes|NodeList|TimelimitRaw|TotalCPU|User|JobName|"
-    "Partition|State|ReqMem|AllocTRES|Account|QOS"
+    "Partition|State|ReqMem|AllocTRES|Account|QOS|Reason|Flags"
 )
 
 
@@ -49,6 +49,8 @@ def line(job: Mapping[str, Any]) -> str:
                 tres,
                 job.get("account", "phys"),
                 job.get("qos", "normal"),
+                job.get("reason", ""),
+                job.get("flags", ""),
             ),
         )
     )

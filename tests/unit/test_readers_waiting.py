@@ -107,8 +107,8 @@ def test_columns_that_say_nothing_are_none(tmp_path: Path) -> None:
     assert [jobs.reason, jobs.priority, jobs.start_flag, jobs.reservation, jobs.constraint] == [None] * 5
 
 
-def test_delimiters_in_a_comment_beside_constraints_spoil_no_line(tmp_path: Path) -> None:
-    """Which of two columns of free text a delimiter belongs to cannot be told: then the constraint is not known."""
+def test_delimiters_in_free_text_beside_constraints_spoil_no_line(tmp_path: Path) -> None:
+    """Where a delimiter may belong to either of two columns of free text, the constraint is not known."""
     lines = (
         f"JobID|JobName|Constraints|{'|'.join(COLUMNS.split()[2:7])}",
         "1|a|b|c|" + "|".join((*TIMES, "4")),

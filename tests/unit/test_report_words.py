@@ -19,7 +19,7 @@ JSON_KEYS = {
     "runtime_stretch_mean", "runtime_stretch_p95", "lent_core_s", "guests", "losers", "loss_p95_s",
     "loss_max_s", "displaced", "displaced_placebo", "killed", "killed_by_lending", "wall_s", "late", "late_guests",
     "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
-    "displaced_unshared_placebo", "lateness_over_saved", "limits_broken", "moved",
+    "displaced_unshared_placebo", "lateness_over_saved", "limits_broken", "kept_by_limits", "moved",
 }  # fmt: skip
 
 

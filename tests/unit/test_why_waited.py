@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from log_of_jobs import log_of as plain_log
 from recorded_logs import HEADER, line, log_of
 
 from asad.cli.asactl import asactl
@@ -19,6 +20,7 @@ from asad.model import Machine
 from asad.replay.inferred_machine import infer
 from asad.replay.machine import uniform
 from asad.replay.readers import read_log
+from asad.replay.waits.slurms_word import names_ceiling, names_limit
 from asad.replay.waits.wait_sweep import NAMES
 from asad.replay.waits.why_waited import WhyWaited, why_jobs_waited
 from asad.report.wait_reasons import MEANING
@@ -172,6 +174,104 @@ def test_the_command_says_what_limits_take(tmp_path: Path) -> None:
     assert answer["by"]["user"][0]["name"] == "ben"
     assert answer["by"]["user"][0]["reasons"].keys() == MEANING.keys()
     assert {row["reason"]: row["share"] for row in answer["reasons"]}["limit"] == pytest.approx(1.0)
+
+
+def test_jobs_that_never_started_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    rows = [line(job).split("|") for job in limited(5)]
+    for row in rows[3:]:
+        row[3:6] = "Unknown", row[4], "0"
+    log.write_text("\n".join((HEADER, *map("|".join, rows))) + "\n")
+    arguments = (str(log), "--nodes", "1", "--cores", "4")
+    answer = json.loads(call(*arguments, "--json")[1])
+    counts = [answer["log"][key] for key in ("jobs", "never_started", "start_unknown")]
+    assert counts == [3, 2, 0]
+    # 0, 600 - 1 and 1200 - 2 s
+    assert answer["wait_mean_s"] == pytest.approx(1797 / 3)
+    assert "2 jobs never started: they were cancelled while they waited" in call(*arguments)[1]
+
+
+def test_jobs_whose_start_no_log_says_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    rows = [(1, 0, 10), (2, 5, -1), (3, 9, 40)]
+    log.write_text(
+        "".join(f"{number} {at} {wait} 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n" for number, at, wait in rows)
+    )
+    arguments = (str(log), "--nodes", "1", "--cores", "4")
+    status, text = call(*arguments, "--json")
+    answer = json.loads(text)
+    assert (status, answer["log"]["jobs"], answer["log"]["start_unknown"]) == (0, 2, 1)
+    assert answer["wait_mean_s"] == 25
+    assert "1 job ran and has no start in the log" in call(*arguments)[1]
+    log.write_text("2 5 -1 100 1 -1 -1 1 200 -1 1 1 1 1 1 1 -1 -1\n")
+    assert "no job of this log says when it started" in call(*arguments)[1]
+
+
+def test_slurms_reasons_confirm_limits_and_give_no_time(tmp_path: Path) -> None:
+    log, jobs = tmp_path / "log", limited(20)
+    for job in jobs[1:9]:
+        job["reason"] = "QOSMaxCpuPerUserLimit"
+    jobs[9]["reason"] = "AssocGrpCPUMinutesLimit"  # not of what is held at one time
+    for place, flag in enumerate(("SchedSubmit", "SchedMain", "SchedBackfill,StartReceived", "SchedMain")):
+        jobs[place]["flags"] = flag
+    # another user, whom nothing shown here kept
+    alone = {"submit": 100, "start": 700, "run": 10, "nodes": "n2", "user": "ann", "account": "b", "qos": "c"}
+    jobs.append({**alone, "id": 50, "partition": "other", "reason": "AssocGrpNodeLimit"})
+    log.write_text("\n".join((HEADER, *map(line, jobs))) + "\n")
+    arguments = (str(log), "--nodes", "2", "--cores", "4")
+    answer = json.loads(call(*arguments, "--json")[1])
+    (limit,) = answer["limits"]
+    assert (limit["inferred"], limit["jobs"], limit["confirmed_by"]) == (True, 19, 8)
+    reasons = {row["reason"]: (row["jobs"], round(row["wait_h"] * 3600)) for row in answer["last_reasons"]}
+    waits_s = [600 * k - k for k in range(20)]
+    assert reasons == {
+        "QOSMaxCpuPerUserLimit": (8, sum(waits_s[1:9])),
+        "AssocGrpCPUMinutesLimit": (1, waits_s[9]),
+        "AssocGrpNodeLimit": (1, 600),
+    }
+    flags = {row["flag"]: (row["jobs"], row["share"]) for row in answer["started_by"]}
+    assert flags == {"SchedMain": (2, 0.5), "SchedBackfill": (1, 0.25), "SchedSubmit": (1, 0.25)}
+    assert any(
+        note.startswith(
+            "1 jobs were kept waiting by a limit, by Slurm's last reason (most by AssocGrpNodeLimit)"
+        )
+        for note in answer["log"]["notes"]
+    )
+    text = " ".join(call(*arguments)[1].split())
+    assert "(inferred, confirmed by Slurm's reason of 8 jobs)" in text
+    assert "50 % by the main scheduler" in text and "25 % by backfill" in text
+
+
+def test_a_log_without_reasons_confirms_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("\n".join((HEADER, *map(line, limited(20)))) + "\n")
+    arguments = (str(log), "--nodes", "1", "--cores", "4")
+    answer = json.loads(call(*arguments, "--json")[1])
+    assert [answer[key] for key in ("last_reasons", "started_by")] == [[], []]
+    assert [row["confirmed_by"] for row in answer["limits"]] == [None]
+    assert "last reason" not in call(*arguments)[1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit", "ceiling"),
+    [
+        ("QOSMaxCpuPerUserLimit", True, True),
+        ("QOSGrpNodeLimit", True, True),
+        ("AssocMaxJobsLimit", True, True),
+        ("AssocGrpCpuLimit", True, True),
+        ("MaxGRESPerAccount", True, True),
+        ("AssocGrpCPUMinutesLimit", True, False),
+        ("QOSMaxWallDurationPerJobLimit", True, False),
+        ("QOSMaxCpuPerJobLimit", True, False),
+        ("QOSNotAllowed", True, False),
+        ("Dependency", False, False),
+        ("MaxTimeLimit", False, False),
+    ],
+)
+def test_which_reasons_are_limits(reason: str, limit: bool, ceiling: bool) -> None:
+    jobs = plain_log([{"reason": reason}, {"reason": ""}])
+    assert names_limit(jobs).tolist() == [limit, False]
+    assert names_ceiling(jobs).tolist() == [ceiling, False]
 
 
 def test_given_limits_take_the_place_of_inferred_ones(tmp_path: Path) -> None:

@@ -30,13 +30,16 @@ PLAIN = (JOBS, "cpu", "mem", "node")
 """Resources that every log can have; gres come after them."""
 
 
+HELD = "held"
+
+
 class Group(NamedTuple):
     """Jobs that limits count together."""
 
     owner: str
     """Whose limit it is: `QOS normal`."""
     kind: str
-    """`Grp`, `PU`, `PA`, `MaxJobs`."""
+    """`Grp`, `PU`, `PA`, `MaxJobs`; `HELD` where its limits are inferred."""
     of: str = ""
     """Whose jobs count, where they are not all of the owner's: `user ann`."""
 
@@ -110,6 +113,8 @@ class LimitTable:
 
 def _text(group: Group, resource: str, ceiling: float) -> str:
     """`QOS normal: MaxTRESPU cpu=8 of user ann`."""
+    if group.kind == HELD:
+        return printable(f"{group.owner}: never more than {ceiling:g} {resource} at one time so far")
     if resource == JOBS:
         name = {"Grp": "GrpJobs", "PU": "MaxJobsPU", "PA": "MaxJobsPA"}.get(group.kind, "MaxJobs")
         limit = f"{name}={ceiling:g}"

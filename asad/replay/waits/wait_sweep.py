@@ -5,6 +5,9 @@ a *limit*; there is no room for it on the nodes of its partition, for the first 
 *nodes* (enough are, but not so many on so many nodes), *memory* and *gres*; other jobs of its partition wait too, so it
 is a matter of *order* (priority, reservation, the scheduler's depth); or it is *unexplained*.
 
+It can also learn ceilings as it goes: what each group never held more of so far, where it was kept at that often
+enough. At no moment does it then use anything that the log shows later.
+
 Cost: O(jobs that wait) an event, and O(nodes of a partition) for each kind of job that waits there when its nodes
 have changed.
 """
@@ -94,6 +97,9 @@ class Found(NamedTuple):
     """(G, R) the most that each held at one time."""
     limited_by: NDArray[np.int64]
     """(J,) the place of the group whose limit a job waited for last, times R, and the resource; -1 for none."""
+    changes: Floats
+    """(M, 4) ceilings that were learned, in order of time: from which moment on, of which group and resource, the
+    ceiling; inf where it is none any more."""
 
 
 class _State(NamedTuple):
@@ -113,8 +119,13 @@ class _State(NamedTuple):
 
 
 @compiled
-def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
-    """Go through the log once."""
+def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Found:
+    """Go through the log once.
+
+    With `enough` above 0 the ceilings of `ceilings` do not count: looked at is the most that each group held so far,
+    and what was an occasion so often is learned as a ceiling. It is none any more when the group holds more, or when a
+    job of it waits that wants more by itself; occasions then count anew.
+    """
     jobs, groups, resources = len(rows.queued), 1 + ceilings.groups.max(), ceilings.need.shape[1]
     shapes = 1 + rows.shape.max() if jobs else 0
     partitions_of, partition_of = _partitions(nodes)
@@ -134,7 +145,10 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
         np.zeros((groups, resources), np.int64),
         np.zeros((groups, resources)),
         np.full(jobs, -1, np.int64),
+        np.zeros((0, 4)),
     )
+    learns, known = enough > 0, np.zeros((groups, resources), np.bool_)
+    changes, count = np.zeros((64, 4)), 0
     since = np.full((groups, resources), np.nan)
     seen = np.zeros((groups, resources), np.bool_)
     listed = np.zeros((groups, resources), np.bool_)
@@ -149,6 +163,10 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
     order = np.argsort(when, kind="mergesort")
     for place in range(len(order)):
         event = order[place]
+        if learns and count + here + ceilings.groups.shape[1] * resources > len(changes):
+            more = np.zeros((2 * len(changes) + here, 4))
+            more[:count] = changes[:count]
+            changes = more
         if event < total:
             _hold(s, rows, ceilings, event, -1)
             if event < jobs:  # what follows is another occasion
@@ -157,12 +175,25 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
                     if group >= 0:
                         for r in range(resources):
                             _close(found, since, group, r, when[event])
+                            if learns and not known[group, r] and found.occasions[group, r] >= enough:
+                                known[group, r] = True
+                                _note(changes, count, when[event], group, r, found.held[group, r])
+                                count += 1
         elif event < total + jobs:
             job = event - total
             if rows.start[job] > rows.queued[job]:
                 where[job], waits[waiting] = waiting, job
                 waiting += 1
                 in_partition[rows.partition[job]] += 1
+                for k in range(ceilings.groups.shape[1] if learns else 0):
+                    group = ceilings.groups[ceilings.class_of[job], k]
+                    if group >= 0:
+                        for r in range(resources):
+                            if ceilings.need[job, r] > found.held[group, r] * SLACK and known[group, r]:
+                                known[group, r] = False
+                                found.occasions[group, r] = 0
+                                _note(changes, count, when[event], group, r, np.inf)
+                                count += 1
         else:
             row = event - total - jobs
             if row < jobs and where[row] >= 0:
@@ -176,7 +207,15 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
                     group = ceilings.groups[ceilings.class_of[row], k]
                     if group >= 0:
                         for r in range(resources):
-                            found.held[group, r] = max(found.held[group, r], s.held[group, r])
+                            if s.held[group, r] <= found.held[group, r]:
+                                continue
+                            found.held[group, r] = s.held[group, r]
+                            if learns:  # what was so far says nothing of a higher ceiling
+                                found.occasions[group, r], since[group, r] = 0, np.nan
+                                if known[group, r]:
+                                    known[group, r] = False
+                                    _note(changes, count, when[event], group, r, np.inf)
+                                    count += 1
         now = when[event]
         until = when[order[place + 1]] if place + 1 < len(order) else now
         if until <= now:
@@ -199,7 +238,10 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
                     continue
                 for r in range(resources):
                     need = ceilings.need[job, r]
-                    if need <= 0 or s.held[group, r] + need <= ceilings.most[code, k, r] * SLACK:
+                    most = found.held[group, r] if learns else ceilings.most[code, k, r]
+                    if need <= 0 or s.held[group, r] + need <= most * SLACK:
+                        continue
+                    if learns and need > most * SLACK:
                         continue
                     if ceilings.binds[code, k, r]:
                         reason = LIMIT
@@ -222,8 +264,12 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings) -> Found:
                 continue
             _close(found, since, group, r, now)
             listed[group, r] = False
+            if learns and not known[group, r] and found.occasions[group, r] >= enough:
+                known[group, r] = True
+                _note(changes, count, now, group, r, found.held[group, r])
+                count += 1
         here = left
-    return found
+    return Found(found.part_s, found.occasions, found.held, found.limited_by, changes[:count].copy())
 
 
 @borrowing
@@ -231,6 +277,13 @@ def _close(found: Found, since: Floats, group: int, resource: int, now: float) -
     """An occasion at a ceiling is over, if there was one: it counts if it lasted."""
     found.occasions[group, resource] += now - since[group, resource] >= LEAST_S  # never of NaN
     since[group, resource] = np.nan
+
+
+@borrowing
+def _note(changes: Floats, count: int, moment: float, group: int, resource: int, ceiling: float) -> None:
+    """From this moment on a group has a ceiling, or none."""
+    changes[count, 0], changes[count, 1] = moment, group
+    changes[count, 2], changes[count, 3] = resource, ceiling
 
 
 @borrowing
@@ -242,7 +295,9 @@ def _hold(s: _State, rows: Rows, ceilings: Ceilings, row: int, sign: int) -> Non
         s.free[node] -= sign * rows.part[i]
         s.memory[node] -= sign * rows.part[i] * rows.memory[row]
         if rows.kind[row] >= 0:
-            s.gres[node, rows.kind[row]] -= sign * rows.amount[row] / width
+            left = s.gres[node, rows.kind[row]] - sign * rows.amount[row] / width
+            # a node has what was held of it so far, where it is not known what it has
+            s.gres[node, rows.kind[row]] = 0.0 if left < -1e-9 else left
         for k in range(s.partitions_of[node], s.partitions_of[node + 1]):
             s.version[s.partition_of[k]] += 1
     if row < len(rows.queued):

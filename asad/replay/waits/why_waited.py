@@ -7,12 +7,14 @@ user who fills a partition is not limited, and neither is one whose jobs a reser
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.bounded import printable
 from asad.model import Floats, Ints, JobLog, Json, Machine, name_of
 from asad.replay.cpu_demand import DemandProfile, assign
 from asad.replay.gres_in_log import gres_of, most_held
@@ -20,6 +22,7 @@ from asad.replay.limits.limit_table import LimitTable
 from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import RecordedStarts, recorded_starts
 from asad.replay.replay_settings import Settings
+from asad.replay.waits.slurms_word import names_ceiling, names_limit
 from asad.replay.waits.wait_sweep import LIMIT, NAMES, Ceilings, Found, Nodes, Rows, sweep
 from asad.replay.workload import build_workload
 
@@ -38,6 +41,8 @@ class Limit(NamedTuple):
     jobs: int
     """So many waited for it."""
     wait_s: float
+    confirmed: int | None
+    """Of so many of them Slurm says that a limit kept them waiting; None if the log has no reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class WhyWaited:
                     "inferred": limit.inferred,
                     "jobs": limit.jobs,
                     "wait_h": limit.wait_s / 3600.0,
+                    "confirmed_by": limit.confirmed,
                 }
                 for limit in self.limits
             ],
@@ -126,7 +132,7 @@ def split_waits(
 ) -> WhyWaited:
     """The same for jobs of which it is known when and where they ran; `memory` (J,) in bytes a core, 0 where it does
     not count. With `limits` none are inferred."""
-    nodes, rows = _tables(jobs, memory, starts)
+    nodes, rows = tables_of(jobs, memory, starts)
     if limits is not None:
         ceilings = Ceilings(
             limits.need,
@@ -136,9 +142,9 @@ def split_waits(
             np.isfinite(limits.class_ceiling),
         )
         found = sweep(nodes, rows, ceilings)
-        waited = _given_limits(found, limits)
+        waited = _given_limits(jobs, found, limits)
     else:
-        ceilings, names = _inferable(jobs, rows)
+        ceilings, names = inferable(jobs, rows)
         found = sweep(nodes, rows, ceilings)
         if infer and names:
             # what was held at one time is known by now; who was kept at that, the second time around
@@ -150,11 +156,12 @@ def split_waits(
             if binds.any():
                 ceilings = ceilings._replace(binds=binds)
                 found = sweep(nodes, rows, ceilings)
-        waited = _inferred_limits(found, ceilings, names)
-    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, starts.notes, ceilings)
+        waited = _inferred_limits(jobs, found, ceilings, names)
+    notes = (*starts.notes, *_unfound(jobs, found.limited_by))
+    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, notes, ceilings)
 
 
-def _tables(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
+def tables_of(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
     """What the sweep reads."""
     machine = starts.machine
     slots, earlier, count = starts.slots, starts.earlier, len(jobs)
@@ -212,7 +219,7 @@ def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
     return group, names
 
 
-def _inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
+def inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
     """The groups that may have a limit, without any ceiling; and of each its column, name and partition."""
     group, names = _groups(jobs)
     groups, class_of = np.unique(group, axis=0, return_inverse=True)
@@ -228,8 +235,24 @@ def _inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str,
     ), names
 
 
+def _confirmed(jobs: JobLog, waited: NDArray[np.bool_]) -> int | None:
+    """Of how many of those that waited for a limit Slurm says so; None if the log does not have what it said."""
+    return None if jobs.reason is None else int((waited & names_ceiling(jobs)).sum())
+
+
+def _unfound(jobs: JobLog, limited_by: NDArray[np.int64]) -> Iterator[str]:
+    """Of whom Slurm says that a limit kept them waiting, and nothing was found that does."""
+    which = names_limit(jobs) & (limited_by < 0)
+    if jobs.reason is not None and which.any():
+        most = printable(jobs.reasons[int(np.bincount(jobs.reason[which]).argmax())])
+        yield (
+            f"{int(which.sum())} jobs were kept waiting by a limit, by Slurm's last reason (most by {most}), and no "
+            "limit was found that kept them: how long it did the log does not say"
+        )
+
+
 def _inferred_limits(
-    found: Found, ceilings: Ceilings, names: list[tuple[str, str, str]]
+    jobs: JobLog, found: Found, ceilings: Ceilings, names: list[tuple[str, str, str]]
 ) -> tuple[Limit, ...]:
     """The inferred limits that jobs waited for."""
     by = found.limited_by
@@ -241,18 +264,21 @@ def _inferred_limits(
         where = "" if partition == "-" else f" in partition {partition}"
         waited = (by >= 0) & (group == one) & (resource == of)
         text = f"{column} {name}{where}: never more than {found.held[one, of]:g} {RESOURCES[of]} at one time"
-        limits.append(Limit(text, True, int(waited.sum()), float(found.part_s[waited, LIMIT].sum())))
+        wait_s = float(found.part_s[waited, LIMIT].sum())
+        limits.append(Limit(text, True, int(waited.sum()), wait_s, _confirmed(jobs, waited)))
     return tuple(sorted(limits, key=lambda limit: -limit.wait_s))
 
 
-def _given_limits(found: Found, table: LimitTable) -> tuple[Limit, ...]:
+def _given_limits(jobs: JobLog, found: Found, table: LimitTable) -> tuple[Limit, ...]:
     """The given limits that jobs waited for."""
     by, resources = found.limited_by, len(table.resources)
-    limits: dict[str, tuple[int, float]] = {}
+    limits: dict[str, NDArray[np.bool_]] = {}
     for code, one in np.unique(np.column_stack((table.class_of, by))[by >= 0], axis=0).tolist():
         waited = (table.class_of == code) & (by == one)
         text = table.limit_text(code, *divmod(one, resources))
-        jobs, wait_s = limits.get(text, (0, 0.0))
-        limits[text] = jobs + int(waited.sum()), wait_s + float(found.part_s[waited, LIMIT].sum())
-    found_limits = (Limit(text, False, jobs, wait_s) for text, (jobs, wait_s) in limits.items())
+        limits[text] = limits.get(text, False) | waited
+    found_limits = (
+        Limit(text, False, int(who.sum()), float(found.part_s[who, LIMIT].sum()), _confirmed(jobs, who))
+        for text, who in limits.items()
+    )
     return tuple(sorted(found_limits, key=lambda limit: -limit.wait_s))
