@@ -381,6 +381,8 @@ class ReplayBaseline(TypedDict):
     held: Plain | None
     simulated: Plain | None
     fidelity: list[Plain]
+    goes_by: list[str]
+    not_simulated: list[Plain]
 
 
 class ReplayGroup(TypedDict):

@@ -12,7 +12,6 @@ from asad.model import Machine
 from asad.replay.closed_nodes import Gone
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import rank_correlation
-from asad.replay.gone_nodes import gone_nodes
 from asad.replay.limits.inferred_limits import InferredLimits, inferred_limits
 from asad.replay.limits.limit_table import limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
@@ -21,7 +20,6 @@ from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import lacks, recorded_starts
 from asad.replay.replay_settings import Settings
 from asad.replay.site_rules import SiteRules, as_sentences, by_fair_share, site_rules
-from asad.replay.waits.wait_sweep import LIMIT
 from asad.replay.waits.why_waited import OCCASIONS, WhyWaited, split_waits
 from asad.replay.workload import build_workload
 
@@ -66,18 +64,25 @@ def look_back(recorded: Recorded, machine: Machine, settings: Settings) -> Shown
     workload = build_workload(recorded, machine, settings, demand, [])
     starts, memory = recorded_starts(recorded, machine, workload), workload.memory_bytes_per_core
     given = limit_table(read_limits(settings.limits, settings.cluster), jobs) if settings.limits else None
-    waits = split_waits(jobs, starts, memory, infer=settings.infer_limits, limits=given)
-    gone = None
-    if recorded.held is not None:
-        gone = gone_nodes(jobs, memory, machine, starts, waits.part_s[:, LIMIT] > 0)
+    named = recorded.held is not None
+    waits = split_waits(jobs, starts, memory, named, infer=settings.infer_limits, limits=given)
     inferred = inferred_limits(jobs, starts, memory) if _infers(settings) else None
-    return Shown(waits, gone, inferred)
+    return Shown(waits, waits.gone, inferred)
 
 
 def _infers(settings: Settings) -> bool:
     """Does a replay keep to the limits that its log shows?"""
     asked = settings.baseline == "recorded" and settings.infer_limits and not settings.limits
     return asked and settings.lending and settings.any_of(lends)
+
+
+def with_memory(settings: Settings, recorded: Recorded, machine: Machine) -> Settings:
+    """The settings with memory on the simulated Slurm also where nobody said what nodes have, and the most that the log
+    held of each is known: as its cores are."""
+    known = np.isfinite(machine.memory_bytes).all() and machine.memory_counts and recorded.held is not None
+    if settings.baseline != "simulated" or not known or lacks(recorded):
+        return settings
+    return replace(settings, use_memory=True)
 
 
 def follow_site(bench: Bench, notes: list[str]) -> None:

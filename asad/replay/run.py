@@ -11,13 +11,14 @@ from asad.model import JobLog, Json, Machine
 from asad.replay.baseline import lender, recorded_figures
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import fidelity
-from asad.replay.looking_back import Shown, follow_site, look_back
+from asad.replay.looking_back import Shown, follow_site, look_back, with_memory
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import Kind, PolicyResult, ReplayResult, Verdict
 from asad.replay.site import site_of
+from asad.replay.site_rules import SiteRules
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.workbench import Bench, Progress, prepare
 from asad.replay.workload import build_workload
@@ -100,6 +101,7 @@ def replay(
             "held": None,
             "simulated": None,
             "fidelity": [],
+            **_goes_by(bench.site),
         }
     )
     if bench.starts is None:
@@ -195,7 +197,7 @@ def _kinds(jobs: JobLog) -> dict[str, Kind]:
 def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
     """What else is to be known of recorded starts: a policy with vacated slots held, and the simulated Slurm."""
     settings, found = bench.settings, dict[str, Json]()
-    simulated = replace(settings, baseline="simulated")
+    simulated = with_memory(replace(settings, baseline="simulated"), bench.recorded, bench.machine)
     assert bench.demand is not None
     workload = build_workload(bench.recorded, bench.machine, simulated, bench.demand, [])
     other = replace(bench, settings=simulated, workload=workload, starts=None)
@@ -203,6 +205,7 @@ def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
     alone = leave_alone(other, "slurm", what="slurm, simulated")
     waits_s = alone.cluster.jobs["start"] - alone.cluster.jobs["eligible"]
     found["simulated"] = {"wait_mean_s": float(waits_s.mean())}
+    found.update(_goes_by(other.site))
     found["fidelity"] = fidelity(bench.recorded.jobs, waits_s)
     if not name:
         return found
@@ -219,6 +222,15 @@ def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
         before = found.get(key)
         found[key] = {**(before if isinstance(before, dict) else {}), **shown}
     return {"policy": name, **found}
+
+
+def _goes_by(site: SiteRules | None) -> dict[str, Json]:
+    """What a simulated Slurm goes by beside cores and time, and what not."""
+    left_out = {} if site is None else site.not_simulated
+    return {
+        "goes_by": [] if site is None else list(site.simulated),
+        "not_simulated": [{"what": what, "jobs": count} for what, count in left_out.items()],
+    }
 
 
 def _play_and_keep(

@@ -28,7 +28,7 @@ from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
 from asad.replay.limits.limit_table import LimitTable, limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
-from asad.replay.looking_back import Shown, follow_site, look_back
+from asad.replay.looking_back import Shown, follow_site, look_back, with_memory
 from asad.replay.node_order import drawn_order
 from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
@@ -204,6 +204,7 @@ def prepare(
     """
     jobs = recorded.jobs
     _, names = jobs.fingerprints()
+    settings = with_memory(settings, recorded, machine)
     workload = build_workload(recorded, machine, settings, demand, notes)
     limit = np.where(np.isnan(workload.limit_s), np.inf, workload.limit_s)
     overran = (jobs.run_s > limit) & (settings.overrun == "kill") & (settings.baseline == "simulated")

@@ -10,6 +10,7 @@ from asad.report import units
 
 MOST = 20
 CAPTION = "How like the cluster the simulated Slurm is"
+LEFT_OUT = "What the simulated Slurm does not go by"
 HEADS = (
     "Partition", "jobs", "recorded wait", "simulated", "median", "simulated", "rank correlation", "close", "like it",
 )  # fmt: skip
@@ -19,6 +20,26 @@ def rows(result: ReplayResult) -> list[Mapping[str, Any]]:
     """What is known of it, of all jobs first; empty where the log has no starts, or nothing was simulated."""
     found = result.baseline.get("fidelity")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def goes_by(result: ReplayResult) -> tuple[str, ...]:
+    """What the simulated Slurm goes by beside cores and time."""
+    found = result.baseline.get("goes_by")
+    return tuple(units.plain(str(one), 60) for one in found) if isinstance(found, list) else ()
+
+
+def tables(result: ReplayResult) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Caption, heads and rows: how like the cluster it is, and what it does not go by; as far as there is any."""
+    found = [one] if (one := table(result)) else []
+    left_out = result.baseline.get("not_simulated")
+    if isinstance(left_out, list) and left_out:
+        rows_of = [
+            (units.plain(str(one["what"]), 90), units.number(one["jobs"]))
+            for one in left_out[:MOST]
+            if isinstance(one, dict)
+        ]
+        found.append((LEFT_OUT, ("What", "jobs"), rows_of))
+    return found
 
 
 def table(result: ReplayResult) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]] | None:

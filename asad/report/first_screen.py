@@ -153,7 +153,9 @@ def _subject(name: str) -> str:
 def _simulated(result: ReplayResult) -> str:
     """That starts are a simulated Slurm's, why, and how like the cluster it is."""
     why = units.plain(str(result.baseline.get("why") or ""), 200)
-    text = "Jobs start when a simulated Slurm (EASY backfill) starts them, not when they did"
+    known = fidelity_table.goes_by(result)
+    how = "backfill by its " + ", ".join(known) if known else "EASY backfill on one pool of nodes"
+    text = f"Jobs start when a simulated Slurm ({how}) starts them, not when they did"
     text += f", since {why}" if why else ""
     recorded, wait = _recorded(result, "wait_mean_s"), metric(result.policies[BASELINE], "wait_mean_s")
     if recorded is None or wait is None:
@@ -342,10 +344,18 @@ def _unknown(result: ReplayResult, lent: bool) -> Iterator[str]:
             )
         elif not given:
             yield f"Limits of users, accounts and QOS are not known{offered}."
-    elif given:
-        yield "Partitions and priorities are not simulated, and limits bind guests alone."
     else:
-        yield "Partitions, priorities and limits of users, accounts and QOS are not simulated."
+        known = fidelity_table.goes_by(result)
+        ordered = {"priorities", "the log's own priorities", "fair share"}.intersection(known)
+        lacking = [] if "partitions" in known else ["partitions"]
+        lacking += [] if ordered else ["priorities"]
+        if given and "limits" not in known:
+            yield "Limits bind guests alone."
+        elif "limits" not in known:
+            lacking.append("limits of users, accounts and QOS")
+        if lacking:
+            words = " and ".join((", ".join(lacking[:-1]), lacking[-1])) if lacking[1:] else lacking[0]
+            yield f"{words[0].upper()}{words[1:]} are not simulated."
     if str(result.machine.get("origin", "")).startswith("inferred: "):
         yield "The machine is inferred from the log, for want of --machine or --nodes."
     notes = result.log.get("notes")

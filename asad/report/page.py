@@ -90,7 +90,7 @@ def page(result: ReplayResult) -> str:
         **_rests(result),
         job_groups=[
             *job_groups.tables(result),
-            *([found] if (found := fidelity_table.table(result)) else []),
+            *fidelity_table.tables(result),
         ],
         **_policies(result, name),
         funnel=_funnel(result),

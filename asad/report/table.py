@@ -68,8 +68,7 @@ def render_table(result: ReplayResult, console: Console) -> None:
             console.print(_Uncut(_funnel(result, name, console)), crop=False)
             _prose(console, funnel.advice_of(result, name))
             console.print()
-    simulated = fidelity_table.table(result)
-    for caption, heads, rows in [*job_groups.tables(result), *([simulated] if simulated else [])]:
+    for caption, heads, rows in [*job_groups.tables(result), *fidelity_table.tables(result)]:
         console.print(_Uncut(_group_table(console, caption, heads, rows)), crop=False)
         console.print()
     for text in _assumed(result):

@@ -176,8 +176,9 @@ def test_a_simulated_baseline_says_so_and_why_and_how_like_the_cluster_it_is() -
     result = with_metrics(SAMPLES["simulated"](), "slurm", wait_mean_s=2_010.0)
     text = words_of(result, BROUGHT)
     assert text.startswith(
-        "Jobs start when a simulated Slurm (EASY backfill) starts them, not when they did, since an SWF log names no "
-        "nodes; they wait for 33 min 30 s there in the mean: not this cluster. There, lending with asax would have cut"
+        "Jobs start when a simulated Slurm (EASY backfill on one pool of nodes) starts them, not when they did, since "
+        "an SWF log names no nodes; they wait for 33 min 30 s there in the mean: not this cluster. There, lending with "
+        "asax would have cut"
     )
     assert "recorded start kept" not in text
     assert "placebo" in words_of(result, HARM) and "placebo" not in words_of(as_recorded(), HARM)

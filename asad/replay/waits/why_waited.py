@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from asad.bounded import printable
 from asad.model import Floats, Ints, JobLog, Json, Machine, name_of
+from asad.replay.closed_nodes import Gone
 from asad.replay.cpu_demand import DemandProfile, assign
+from asad.replay.gone_nodes import gone_nodes
 from asad.replay.gres_in_log import gres_of, most_held
 from asad.replay.limits.limit_table import LimitTable
 from asad.replay.readers import Recorded
@@ -58,6 +60,8 @@ class WhyWaited:
     notes: tuple[str, ...]
     ceilings: Ceilings
     """What groups of jobs may hold together, and which of it binds: given or inferred."""
+    gone: Gone | None
+    """Which nodes could not be used for a while; None where the log does not name nodes."""
 
     @property
     def wait_s(self) -> Floats:
@@ -119,19 +123,22 @@ def why_jobs_waited(
         recorded, machine, settings, assign(jobs, codes, names, DemandProfile(), 0), notes
     )
     starts = recorded_starts(recorded, machine, workload)
-    return split_waits(jobs, starts, workload.memory_bytes_per_core, infer=infer, limits=limits)
+    named = recorded.held is not None
+    return split_waits(jobs, starts, workload.memory_bytes_per_core, named, infer=infer, limits=limits)
 
 
 def split_waits(
     jobs: JobLog,
     starts: RecordedStarts,
     memory: Floats,
+    named: bool,
     *,
     infer: bool = True,
     limits: LimitTable | None = None,
 ) -> WhyWaited:
     """The same for jobs of which it is known when and where they ran; `memory` (J,) in bytes a core, 0 where it does
-    not count. With `limits` none are inferred."""
+    not count. Nodes that were gone have no room, if the log has `named` the nodes of its jobs. With `limits` none are
+    inferred."""
     nodes, rows = tables_of(jobs, memory, starts)
     if limits is not None:
         ceilings = Ceilings(
@@ -141,8 +148,8 @@ def split_waits(
             limits.class_ceiling,
             np.isfinite(limits.class_ceiling),
         )
+        names = list[tuple[str, str, str]]()
         found = sweep(nodes, rows, ceilings)
-        waited = _given_limits(jobs, found, limits)
     else:
         ceilings, names = inferable(jobs, rows)
         found = sweep(nodes, rows, ceilings)
@@ -156,9 +163,17 @@ def split_waits(
             if binds.any():
                 ceilings = ceilings._replace(binds=binds)
                 found = sweep(nodes, rows, ceilings)
+    gone = None
+    if named:
+        gone = gone_nodes(jobs, memory, starts.machine, starts, found.part_s[:, LIMIT] > 0)
+        if len(gone):
+            found = sweep(nodes, _beside_gone(rows, gone, nodes.cores), ceilings)
+    if limits is not None:
+        waited = _given_limits(jobs, found, limits)
+    else:
         waited = _inferred_limits(jobs, found, ceilings, names)
     notes = (*starts.notes, *_unfound(jobs, found.limited_by))
-    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, notes, ceilings)
+    return WhyWaited(found.part_s, jobs.queued_s - jobs.submit_s, waited, notes, ceilings, gone)
 
 
 def tables_of(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nodes, Rows]:
@@ -197,6 +212,24 @@ def tables_of(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nod
     held = rows.kind, rows.amount, rows.start, rows.stop, rows.at, rows.node
     nodes.gres[:] = most_held(*held, len(machine.cores), len(kinds))
     return nodes, rows
+
+
+def _beside_gone(rows: Rows, gone: Gone, node_cores: NDArray[np.int64]) -> Rows:
+    """As if all cores of nodes that were gone had been held meanwhile."""
+    count, none = len(gone), np.zeros(len(gone))
+    return rows._replace(
+        start=np.concatenate((rows.start, gone.begin_s)),
+        stop=np.concatenate((rows.stop, gone.end_s)),
+        cores=np.concatenate((rows.cores, node_cores[gone.node])),
+        memory=np.concatenate((rows.memory, none)),
+        wide=np.concatenate((rows.wide, np.ones(count, np.int32))),
+        partition=np.concatenate((rows.partition, np.zeros(count, np.int32))),
+        kind=np.concatenate((rows.kind, np.full(count, -1, np.int32))),
+        amount=np.concatenate((rows.amount, none)),
+        at=np.concatenate((rows.at, rows.at[-1] + 1 + np.arange(count))),
+        node=np.concatenate((rows.node, gone.node)),
+        part=np.concatenate((rows.part, node_cores[gone.node].astype(np.int32))),
+    )
 
 
 def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
