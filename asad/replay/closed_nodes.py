@@ -24,9 +24,6 @@ class Gone(NamedTuple):
     begin_s: Floats
     end_s: Floats
 
-    def __len__(self) -> int:
-        return len(self.node)
-
 
 class GoneNodes:
     """Closes nodes while they are gone, as time goes on."""
@@ -36,9 +33,9 @@ class GoneNodes:
         self._bar, self._args = node_bar, args
         self._always = node_bar.copy()
         times = np.concatenate((gone.end_s, gone.begin_s))
-        order = np.lexsort((np.repeat([0, 1], len(gone)), times))
+        order = np.lexsort((np.repeat([0, 1], len(gone.node)), times))
         self._times, self._nodes = times[order], np.tile(gone.node, 2)[order]
-        self._begins = order >= len(gone)
+        self._begins = order >= len(gone.node)
         self._next = 0
 
     def mark(self, now_s: float) -> bool:

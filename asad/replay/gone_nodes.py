@@ -16,8 +16,8 @@ from asad.model import Floats, Ints, JobLog, Machine
 from asad.replay.closed_nodes import Gone
 from asad.replay.recorded_starts import RecordedStarts
 
-LEAST_S = 3600.0
-"""Many times the interval of any scheduler's passes."""
+LEAST_S = 900.0
+"""Many times the interval of a scheduler's passes."""
 
 
 def gone_nodes(
@@ -74,6 +74,13 @@ def gone_nodes(
     )
     rows_of = np.argsort(found[1], kind="stable")
     return Gone(found[0][rows_of], found[1][rows_of], found[2][rows_of])
+
+
+def known_gone(jobs: JobLog, memory: Floats, machine: Machine, starts: RecordedStarts) -> Gone:
+    """The same as far as the log shows it by then: each from `LEAST_S` after its begin on. Limits do not count, since
+    which there are is known later."""
+    gone = gone_nodes(jobs, memory, machine, starts, np.zeros(len(jobs), np.bool_))
+    return gone._replace(begin_s=gone.begin_s + LEAST_S)
 
 
 @compiled

@@ -12,6 +12,7 @@ from asad.model import Machine
 from asad.replay.closed_nodes import Gone
 from asad.replay.cpu_demand import assign
 from asad.replay.fidelity import rank_correlation
+from asad.replay.gone_nodes import known_gone
 from asad.replay.limits.inferred_limits import InferredLimits, inferred_limits
 from asad.replay.limits.limit_table import limit_table
 from asad.replay.limits.sacctmgr_output import read_limits
@@ -34,7 +35,7 @@ class Shown:
     waits: WhyWaited | None = None
     """Why its jobs waited; None where it does not say when and where they ran."""
     gone: Gone | None = None
-    """Which nodes could not be used for a while; None where it names no nodes."""
+    """Which nodes could not be used for a while, from when that can be known on; None where it names no nodes."""
     inferred: InferredLimits | None = None
     """Limits that replays keep to; None where they keep to given ones, or to none."""
 
@@ -45,10 +46,11 @@ class Shown:
                 f"{len(self.inferred)} ceilings of users, accounts and QOS are inferred: no more was held at one time "
                 f"so far, with room for it on {OCCASIONS} occasions; each binds guests from then on, until more is held"
             )
-        if self.gone is not None and len(self.gone):
-            hours = float((self.gone.end_s - self.gone.begin_s).sum()) / 3600.0
+        gone = None if self.waits is None else self.waits.gone
+        if gone is not None and len(gone.node):
+            hours = float((gone.end_s - gone.begin_s).sum()) / 3600.0
             yield (
-                f"{len(np.unique(self.gone.node))} nodes stood empty for {hours:.0f} hours in all beside jobs that "
+                f"{len(np.unique(gone.node))} nodes stood empty for {hours:.0f} hours in all beside jobs that "
                 "waited and would have fitted: they are taken to have been down, or to have held jobs that the log "
                 "does not have, and lend nothing then"
             )
@@ -67,7 +69,8 @@ def look_back(recorded: Recorded, machine: Machine, settings: Settings) -> Shown
     named = recorded.held is not None
     waits = split_waits(jobs, starts, memory, named, infer=settings.infer_limits, limits=given)
     inferred = inferred_limits(jobs, starts, memory) if _infers(settings) else None
-    return Shown(waits, waits.gone, inferred)
+    gone = known_gone(jobs, memory, starts.machine, starts) if named else None
+    return Shown(waits, gone, inferred)
 
 
 def _infers(settings: Settings) -> bool:
@@ -93,7 +96,9 @@ def follow_site(bench: Bench, notes: list[str]) -> None:
     starts = recorded_starts(bench.recorded, bench.machine, workload)
     given = read_limits(settings.limits, settings.cluster) if settings.limits else None
     ceilings = bench.shown.waits.ceilings
-    bench.site = found = site_rules(jobs, bench.machine, workload, starts, ceilings, given, bench.shown.gone)
+    bench.site = found = site_rules(
+        jobs, bench.machine, workload, starts, ceilings, given, bench.shown.waits.gone
+    )
     if found is None:
         return
     # who waits for no other job waits for his turn from when nothing else held him

@@ -328,7 +328,7 @@ class _Made:
                 rows += [(one.start_s, one.end_s, node, True) for node in one.nodes.tolist()]
         if rows:
             self.simulated.append("reservations")
-        if self.gone is not None and len(self.gone):
+        if self.gone is not None and len(self.gone.node):
             columns = self.gone.node.tolist(), self.gone.begin_s.tolist(), self.gone.end_s.tolist()
             rows += [(begin, end, node, False) for node, begin, end in zip(*columns, strict=True)]
             self.simulated.append("nodes that were gone")

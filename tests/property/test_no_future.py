@@ -113,7 +113,7 @@ def _decisions(
     cycle.record = lambda number, snapshot, outcomes: found.extend(
         (snapshot.time_s, outcome.done, str(names_of[row]), _plain(outcome.decision))
         for outcome in outcomes
-        for row in [max(getattr(outcome.decision, "guest", -1), getattr(outcome.decision, "host", -1))]
+        for row in [max(getattr(outcome.decision, name, -1) for name in ("guest", "host", "job"))]
     )
     wake_s = np.inf
     while cluster.advance(wake_s) and cluster.now_s <= until:
@@ -162,7 +162,7 @@ def test_limits_that_the_log_shows_bind_no_sooner_than_it_does(policy: str, seed
 
 def _known(recorded: Recorded, machine: Machine, until: float) -> list[tuple[float, str, float, float]]:
     """The ceilings that are inferred up to a moment: of whom and what, and since when."""
-    found = _bench(recorded, machine, "measured").inferred
+    found = _bench(recorded, machine, "measured").shown.inferred
     assert found is not None
     return [
         (at, found.table.groups[int(group)].owner, resource, ceiling)

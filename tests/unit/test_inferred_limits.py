@@ -48,7 +48,7 @@ def bench_of(path: Path, jobs: Sequence[dict[str, Any]], **more: Any) -> Bench:
 
 
 def inferred(path: Path, jobs: Sequence[dict[str, Any]]) -> InferredLimits:
-    found = bench_of(path, jobs).inferred
+    found = bench_of(path, jobs).shown.inferred
     assert found is not None
     return found
 
@@ -155,8 +155,8 @@ def test_no_seed_changes_what_a_log_shows(tmp_path: Path) -> None:
         bench = prepare(
             recorded, nodes(2, 4), chosen, assign(recorded.jobs, code, names, chosen.demand, seed), []
         )
-        assert bench.inferred is not None
-        found.append(bench.inferred.changes.tolist())
+        assert bench.shown.inferred is not None
+        found.append(bench.shown.inferred.changes.tolist())
     assert found[0] == found[1] == found[2] != []
     repeated = replayed(tmp_path, "--repeat", "2")
     assert repeated["policies"]["measured"]["kept_by_limits"] > 0

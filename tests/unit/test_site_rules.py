@@ -131,7 +131,7 @@ def test_given_limits_hold_jobs(tmp_path: Path) -> None:
 
 
 def test_priorities_of_the_log_order_jobs(tmp_path: Path) -> None:
-    jobs = [job(k, k, k * HOUR, HOUR) for k in range(1, 4)]
+    jobs = [job(k, k, k if k == 1 else (k - 1) * HOUR + 1, HOUR) for k in range(1, 4)]
     recorded = log_of(tmp_path / "log", jobs)
     recorded = replace(recorded, jobs=replace(recorded.jobs, priority=np.array([1.0, 1.0, 9.0])))
     bench, _ = bench_of(recorded, nodes(1, 1))
@@ -161,18 +161,23 @@ def test_where_nobody_says_who_comes_first_the_log_decides(tmp_path: Path, fair:
 def test_a_node_that_stands_empty_beside_who_would_fit_is_gone(tmp_path: Path) -> None:
     jobs = [
         job(1, 0, 0, 4 * HOUR, nodes="n1"),
-        job(2, 10, 4 * HOUR, HOUR, nodes="n1"),
         # it was there before and comes back later
-        job(3, 0, 0, HOUR, nodes="n2"),
+        job(2, 0, 0, HOUR, nodes="n2"),
+        job(3, 10, 4 * HOUR, HOUR, nodes="n1"),
         job(4, 2 * HOUR, 5 * HOUR, HOUR, nodes="n2"),
     ]
     bench, notes = bench_of(log_of(tmp_path / "log", jobs), nodes(2, 1))
-    gone = bench.shown.gone
+    assert bench.shown.waits is not None and bench.shown.gone is not None
+    gone = bench.shown.waits.gone
     assert gone is not None
+    # live, that could be said after a quarter of an hour
+    assert (bench.shown.gone.begin_s - gone.begin_s).tolist() == [
+        900
+    ] and bench.shown.gone.end_s == gone.end_s
     assert gone.node.tolist() == [1]
     assert (gone.begin_s - BEGIN_S).tolist() == [HOUR] and (gone.end_s - BEGIN_S).tolist() == [5 * HOUR]
     assert any(note.startswith("1 nodes stood empty for 4 hours") for note in notes)
-    assert waits(bench) == [0, 4 * HOUR - 10, 0, 3 * HOUR]
+    assert waits(bench) == [0, 0, 4 * HOUR - 10, 3 * HOUR]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +199,7 @@ def test_nodes_are_not_gone_that_nobody_is_shown_to_want(tmp_path: Path, waiting
     machine = nodes(3, 1)
     machine.cores[2] = 2
     bench, _ = bench_of(log_of(tmp_path / "log", jobs), machine)
-    assert bench.shown.gone is not None and not len(bench.shown.gone)
+    assert bench.shown.gone is not None and 1 not in bench.shown.gone.node
 
 
 def test_reservations_close_their_nodes(tmp_path: Path) -> None:

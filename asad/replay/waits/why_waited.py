@@ -166,7 +166,7 @@ def split_waits(
     gone = None
     if named:
         gone = gone_nodes(jobs, memory, starts.machine, starts, found.part_s[:, LIMIT] > 0)
-        if len(gone):
+        if len(gone.node):
             found = sweep(nodes, _beside_gone(rows, gone, nodes.cores), ceilings)
     if limits is not None:
         waited = _given_limits(jobs, found, limits)
@@ -216,7 +216,7 @@ def tables_of(jobs: JobLog, memory: Floats, starts: RecordedStarts) -> tuple[Nod
 
 def _beside_gone(rows: Rows, gone: Gone, node_cores: NDArray[np.int64]) -> Rows:
     """As if all cores of nodes that were gone had been held meanwhile."""
-    count, none = len(gone), np.zeros(len(gone))
+    count, none = len(gone.node), np.zeros(len(gone.node))
     return rows._replace(
         start=np.concatenate((rows.start, gone.begin_s)),
         stop=np.concatenate((rows.stop, gone.end_s)),
