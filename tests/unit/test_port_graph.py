@@ -221,4 +221,5 @@ def test_no_gang_is_left_short_and_the_one_furthest_from_its_least_number_goes_f
     runs = present > 0
     assert (y[runs] >= wants[runs]).all() and (y[~runs] == 0).all()
     assert sorted(dropped) == np.flatnonzero((arrived > 0) & ~runs).tolist()
-    assert wants[dropped].tolist() == sorted(wants[dropped].tolist(), reverse=True)
+    # shortages that differ by less than a rounding are equal
+    assert (np.diff(wants[dropped]) <= 1e-9).all()

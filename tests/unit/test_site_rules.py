@@ -170,7 +170,7 @@ def test_a_node_that_stands_empty_beside_who_would_fit_is_gone(tmp_path: Path) -
     assert bench.shown.waits is not None and bench.shown.gone is not None
     gone = bench.shown.waits.gone
     assert gone is not None
-    # live, that could be said after a quarter of an hour
+    # it is known a quarter of an hour later
     assert (bench.shown.gone.begin_s - gone.begin_s).tolist() == [
         900
     ] and bench.shown.gone.end_s == gone.end_s

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.compiling import borrowing, compiled
+from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.availability import estimate_starts
 from asad.replay.engine.clock import run_to_poll
 from asad.replay.engine.guests import has_open_cores, lend, spread
@@ -28,6 +28,7 @@ from asad.replay.engine.simulation_state import (
     RUN,
     RUNNING,
     SCHEDULER,
+    SLURM,
     STAMP,
     TAIL,
     USE_SD,
@@ -36,7 +37,7 @@ from asad.replay.engine.simulation_state import (
     is_job,
     note_change,
 )
-from asad.replay.engine.site_backfill import estimate_by_rules
+from asad.replay.engine.site_backfill import estimate_by_rules, in_order
 from asad.replay.engine.twin import (
     Experience,
     follow,
@@ -140,13 +141,31 @@ def look(
     position = s.c[HEAD]
     s.c[STAMP] += s.c[GATHER]
     while position < s.c[TAIL] and count < depth:
-        job = s.queue[position].job
-        if s.c[GATHER] == 0 or s.task[s.task[job].lead].stamp != s.c[STAMP]:
-            queue[count] = job
-            count += 1
-            if s.c[GATHER]:
-                s.task[s.task[job].lead].stamp = s.c[STAMP]
+        count = _list(s, s.queue[position].job, queue, count)
         position = next_waiting(s, position + 1)
+    return count
+
+
+@borrowing
+def _list(s: State, job: int, queue: NDArray[np.int32], count: int) -> int:
+    """One job more in the queue that is shown, unless a task of its array is there already; how many they are."""
+    if s.c[GATHER]:
+        if s.task[s.task[job].lead].stamp == s.c[STAMP]:
+            return count
+        s.task[s.task[job].lead].stamp = s.c[STAMP]
+    queue[count] = job
+    return count + 1
+
+
+@allocating
+def _list_by_priority(s: State, queue: NDArray[np.int32]) -> int:
+    """The first waiting jobs, the highest priority first, into `queue`; how many."""
+    count = 0
+    s.c[STAMP] += s.c[GATHER]
+    for job in in_order(s, s.f[NOW]):
+        if count == len(queue):
+            break
+        count = _list(s, job, queue, count)
     return count
 
 
@@ -160,6 +179,8 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
     s, twin, looks = args.all
     depth = len(looks.queue)
     count = look(s, depth, looks.queue, looks.running, looks.cpu)
+    if s.c[SCHEDULER] == SLURM:
+        count = _list_by_priority(s, looks.queue)
     for i in range(s.c[GUESTS]):
         looks.guests[i] = s.job[i].guest_row
     now = s.f[NOW]

@@ -1,6 +1,6 @@
 """What is free on each node from when on, as far as it is planned: one list of changes a node, in order of time.
 
-What runs gives its cores back when it is planned to end, what is reserved takes them for a while, and a node that is
+What runs frees its cores when it is planned to end, what is reserved takes them for a while, and a node that is
 closed has none. A job fits where its part of cores, memory and gres is there for as long as it is planned to run.
 
 Cost: O(changes of a node) to enter one, O(changes of all nodes in reach) to find a start, times the number of nodes
@@ -22,7 +22,7 @@ CHANGE = np.dtype(
     align=True,
 )
 CLOSED = 2**28
-"""More cores than a node has: it has none until they are given back."""
+"""More cores than a node has: it has none until they are added again."""
 
 
 class Profile(NamedTuple):

@@ -109,7 +109,7 @@ def site_pass(s: State, now: float, freed: bool) -> None:
             s.rules.room[:] = UNKNOWN
             if planned:
                 for i in range(count):
-                    _give_back(s, p, job, node[i], cores[i], now + s.job[job].planned)
+                    _free_part(s, p, job, node[i], cores[i], now + s.job[job].planned)
         elif start < window:
             _reserve(s, p, job, start, s.job[job].planned, node, cores, count)
 
@@ -238,7 +238,7 @@ def _empty(s: State, rows: NDArray[np.int32]) -> Profile:
 
 
 @borrowing
-def _give_back(s: State, p: Profile, job: int, node: int, cores: int, end: float) -> None:
+def _free_part(s: State, p: Profile, job: int, node: int, cores: int, end: float) -> None:
     """A part of a job is free from its end on."""
     rule = s.rules.rule[job]
     enter(p, node, end, cores, cores * s.job[job].memory, rule.gres, rule.gres_each)
@@ -251,7 +251,7 @@ def _plan_running(s: State, p: Profile, now: float) -> None:
         job = s.run[i].job
         end = max(now + 1.0, s.run[i].end)
         for k in range(s.slot[job].first, s.slot[job].stop):
-            _give_back(s, p, job, s.part[k].node, s.part[k].cores, end)
+            _free_part(s, p, job, s.part[k].node, s.part[k].cores, end)
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
         if s.c[MEMORY] == 0 or s.job[job].memory <= 0:
@@ -318,7 +318,7 @@ def plan_starts(
     for i in range(s.c[RUN]):
         job = s.run[i].job
         for k in range(s.slot[job].first, s.slot[job].stop):
-            _give_back(s, p, job, s.part[k].node, s.part[k].cores, max(now + 1.0, run_end[i]))
+            _free_part(s, p, job, s.part[k].node, s.part[k].cores, max(now + 1.0, run_end[i]))
     close_nodes(s, p, now)
     node, cores = np.empty(len(s.node), np.int32), np.empty(len(s.node), np.int32)
     for i in range(min(len(rows), s.rules.terms[0].depth)):
