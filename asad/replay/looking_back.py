@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from asad.replay.workbench import Bench
 
 
+MOST = 10_000_000
+"""Jobs times nodes up to which a simulated Slurm goes by more than cores: about a minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What a log shows beside its jobs; no seed changes it."""
@@ -92,6 +96,12 @@ def follow_site(bench: Bench, notes: list[str]) -> None:
     """Give the bench what its simulated Slurm goes by, as far as machine, limits and log say it."""
     jobs, workload, settings = bench.recorded.jobs, bench.workload, bench.settings
     if bench.shown.waits is None:
+        return
+    if len(jobs) * len(bench.machine.cores) > MOST:
+        notes.append(
+            f"{len(jobs)} jobs on {len(bench.machine.cores)} nodes are too many to simulate partitions, limits and "
+            "priorities node by node: the simulated Slurm is EASY on one pool of nodes"
+        )
         return
     starts = recorded_starts(bench.recorded, bench.machine, workload)
     given = read_limits(settings.limits, settings.cluster) if settings.limits else None

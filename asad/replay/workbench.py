@@ -221,6 +221,10 @@ def prepare(
     notes.extend(bench.shown.notes())
     if settings.baseline == "simulated":
         follow_site(bench, notes)
+        if bench.site is None and bench.limits is not None:
+            notes.append(
+                "the simulated scheduler starts jobs against limits: the log does not say what it would take"
+            )
     _value(bench, notes)
     _declare(bench, notes)
     if stated is None:
@@ -235,9 +239,7 @@ def _limit(bench: Bench, notes: list[str]) -> None:
     if not settings.limits:
         return
     bench.limits = table = limit_table(read_limits(settings.limits, settings.cluster), bench.recorded.jobs)
-    notes.append(
-        "limits of associations and QOS keep jobs from being guests; the simulated scheduler starts jobs against them"
-    )
+    notes.append("limits of associations and QOS keep jobs from being guests")
     notes.extend(f"not applied: {sentence}" for sentence in table.not_applied)
     for key, what in (
         ("jobs_without_association", "have no association in the files of --limits"),

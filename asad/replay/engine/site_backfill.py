@@ -24,10 +24,12 @@ from asad.replay.engine.node_profile import CHANGE, CLOSED, Profile, enter, find
 from asad.replay.engine.placement import node_fits
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.simulation_state import (
+    FREE,
     GUESTS,
     HEAD,
     MEMORY,
     NEVER,
+    NOBODY,
     NOW,
     RESERVED,
     RUN,
@@ -63,17 +65,11 @@ def site_pass(s: State, now: float, freed: bool) -> None:
     """Start who may start now; `freed` says whether anything has ended since the last pass."""
     everybody = _wake(s, now) or freed or s.c[RESERVED] == 0
     s.c[RESERVED] = 1
-    if s.c[WAITING] == 0:
+    if s.c[WAITING] == 0 or s.c[FREE] == 0:
         return
     _count_gres(s)
     s.rules.room[:] = UNKNOWN
-    position = s.c[HEAD]
-    while position < s.c[TAIL]:
-        job = s.queue[position].job
-        if (everybody or s.job[job].eligible == now) and has_room(s, job):
-            break
-        position = next_waiting(s, position + 1)
-    if position >= s.c[TAIL]:
+    if not _anybody_has_room(s, now, everybody):
         return
     _count_use(s)
     rows = in_order(s, now)
@@ -112,6 +108,26 @@ def site_pass(s: State, now: float, freed: bool) -> None:
                     _free_part(s, p, job, node[i], cores[i], now + s.job[job].planned)
         elif start < window:
             _reserve(s, p, job, start, s.job[job].planned, node, cores, count)
+
+
+@borrowing
+def _anybody_has_room(s: State, now: float, everybody: bool) -> bool:
+    """Has any of those that wait room, or any of those that have come just now? They are the last of the queue."""
+    if everybody:
+        position = s.c[HEAD]
+        while position < s.c[TAIL]:
+            if has_room(s, s.queue[position].job):
+                return True
+            position = next_waiting(s, position + 1)
+        return False
+    for position in range(s.c[TAIL] - 1, s.c[HEAD] - 1, -1):
+        if s.queue[position].cores == NOBODY:
+            continue
+        if s.job[s.queue[position].job].eligible < now:
+            return False
+        if has_room(s, s.queue[position].job):
+            return True
+    return False
 
 
 @borrowing

@@ -41,7 +41,7 @@ class InferredLimits:
 def inferred_limits(jobs: JobLog, starts: RecordedStarts, memory: Floats) -> InferredLimits:
     """The ceilings that the log shows; `memory` (J,) in bytes a core, 0 where it does not count."""
     nodes, rows = tables_of(jobs, memory, starts)
-    ceilings, names = inferable(jobs, rows)
+    ceilings, names = inferable(jobs, rows, starts.machine)
     changes = np.zeros((0, 4))
     if names and len(jobs):
         # what a node has of gres is not known before the log shows it

@@ -28,8 +28,9 @@ ROOM = -1
 """There is room."""
 SLACK = 1 + 1e-9
 """Sums of memory that was recorded rounded are compared with it."""
-LEAST_S = 120.0
-"""At a ceiling for less than this, a group is there by chance of the scheduler's passes."""
+PASSES, INTERVAL_S = 4, 30.0
+"""At a ceiling for less than so many of the scheduler's passes, a group is there by chance of them; and Slurm's own
+interval of backfill, where nobody says what it is."""
 
 
 class Nodes(NamedTuple):
@@ -83,6 +84,8 @@ class Ceilings(NamedTuple):
     """(C, K, R) inf where there is no ceiling."""
     binds: NDArray[np.bool_]
     """(C, K, R) Is it a limit? Else it is looked at whether it might be one."""
+    least_s: float
+    """An occasion at a ceiling counts if it lasts so long."""
 
 
 class Found(NamedTuple):
@@ -91,7 +94,7 @@ class Found(NamedTuple):
     part_s: Floats
     """(J, len(NAMES)) seconds of each job's wait by reason."""
     occasions: NDArray[np.int64]
-    """(G, R) how often a group was at its ceiling for `LEAST_S` while a job of it waited that had room, and nobody
+    """(G, R) how often a group was at its ceiling for `least_s` while a job of it waited that had room, and nobody
     in that partition waited for room; once from one end of its jobs to the next."""
     held: Floats
     """(G, R) the most that each held at one time."""
@@ -174,7 +177,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
                     group = ceilings.groups[ceilings.class_of[event], k]
                     if group >= 0:
                         for r in range(resources):
-                            _close(found, since, group, r, when[event])
+                            _close(found, since, group, r, when[event], ceilings.least_s)
                             if learns and not known[group, r] and found.occasions[group, r] >= enough:
                                 known[group, r] = True
                                 _note(changes, count, when[event], group, r, found.held[group, r])
@@ -262,7 +265,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
                 active[left, 0], active[left, 1] = group, r
                 left += 1
                 continue
-            _close(found, since, group, r, now)
+            _close(found, since, group, r, now, ceilings.least_s)
             listed[group, r] = False
             if learns and not known[group, r] and found.occasions[group, r] >= enough:
                 known[group, r] = True
@@ -273,9 +276,9 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
 
 
 @borrowing
-def _close(found: Found, since: Floats, group: int, resource: int, now: float) -> None:
+def _close(found: Found, since: Floats, group: int, resource: int, now: float, least_s: float) -> None:
     """An occasion at a ceiling is over, if there was one: it counts if it lasted."""
-    found.occasions[group, resource] += now - since[group, resource] >= LEAST_S  # never of NaN
+    found.occasions[group, resource] += now - since[group, resource] >= least_s  # never of NaN
     since[group, resource] = np.nan
 
 

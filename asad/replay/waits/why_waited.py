@@ -1,13 +1,14 @@
 """Why the jobs of a log waited: given limits or inferred ones, room by resource, order, and what stays unexplained.
 
-A limit is inferred where a group (a user, an account or a QOS, in one partition) never held more at one time, although
-on `OCCASIONS` separate occasions a job of it waited for more, had room, and nobody in its partition waited for room: a
-user who fills a partition is not limited, and neither is one whose jobs a reservation for others holds up.
+A limit is inferred where a group (a user, an account or a QOS, in one partition or in all, or a user in a QOS) never
+held more at one time, although on `OCCASIONS` separate occasions a job of it waited for more, had room, and nobody in
+its partition waited for room: a user who fills a partition is not limited, and neither is one whose jobs a reservation
+for others holds up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,8 +25,9 @@ from asad.replay.limits.limit_table import LimitTable
 from asad.replay.readers import Recorded
 from asad.replay.recorded_starts import RecordedStarts, recorded_starts
 from asad.replay.replay_settings import Settings
+from asad.replay.site import site_of
 from asad.replay.waits.slurms_word import names_ceiling, names_limit
-from asad.replay.waits.wait_sweep import LIMIT, NAMES, Ceilings, Found, Nodes, Rows, sweep
+from asad.replay.waits.wait_sweep import INTERVAL_S, LIMIT, NAMES, PASSES, Ceilings, Found, Nodes, Rows, sweep
 from asad.replay.workload import build_workload
 
 OCCASIONS = 5
@@ -147,11 +149,12 @@ def split_waits(
             limits.class_groups,
             limits.class_ceiling,
             np.isfinite(limits.class_ceiling),
+            least_s(starts.machine),
         )
         names = list[tuple[str, str, str]]()
         found = sweep(nodes, rows, ceilings)
     else:
-        ceilings, names = inferable(jobs, rows)
+        ceilings, names = inferable(jobs, rows, starts.machine)
         found = sweep(nodes, rows, ceilings)
         if infer and names:
             # what was held at one time is known by now; who was kept at that, the second time around
@@ -233,26 +236,50 @@ def _beside_gone(rows: Rows, gone: Gone, node_cores: NDArray[np.int64]) -> Rows:
 
 
 def _groups(jobs: JobLog) -> tuple[Ints, list[tuple[str, str, str]]]:
-    """(J, M) the groups that each job counts in, and their columns, names and partitions."""
+    """(J, M) the groups that each job counts in, and their columns, names and partitions (`-`: all of the cluster)."""
+    none = np.full(len(jobs), -1, np.int32)
+    user, account = jobs.user, none if jobs.account is None else jobs.account
+    qos = none if jobs.qos is None else jobs.qos
+    scopes = [
+        (column, code, texts, jobs.partition)
+        for column, code, texts in (
+            ("user", user, jobs.users),
+            ("account", account, jobs.accounts),
+            ("qos", qos, jobs.qos_names),
+        )
+    ]
+    if len(np.unique(jobs.partition)) > 1:
+        scopes += [(column, code, texts, none) for column, code, texts, _ in scopes]
     names: list[tuple[str, str, str]] = []
     columns = []
-    for column, texts in (("user", jobs.users), ("account", jobs.accounts), ("qos", jobs.qos_names)):
-        code = getattr(jobs, column)
-        if code is None or (code < 0).all():
-            continue
-        key = np.where(code < 0, -1, code.astype(np.int64) * (len(jobs.partitions) + 1) + jobs.partition + 1)
-        found, back = np.unique(key, return_inverse=True)
-        number = np.arange(len(found)) + len(names) - (found[0] < 0)
-        number[found < 0] = -1
-        columns.append(number[back.reshape(-1)].astype(np.int32))
-        for one in found[found >= 0].tolist():
-            of, partition = divmod(one, len(jobs.partitions) + 1)
-            names.append((column, name_of(texts, of), name_of(jobs.partitions, partition - 1)))
-    group = np.column_stack(columns) if columns else np.full((len(jobs), 1), -1, np.int32)
-    return group, names
+
+    def number(pairs: NDArray[np.int32], name: Callable[[int, int], tuple[str, str, str]]) -> None:
+        """Number the pairs of codes; who lacks the first is in no group."""
+        found, back = np.unique(pairs, axis=0, return_inverse=True)
+        there = found[:, 0] >= 0
+        numbers = np.where(there, np.cumsum(there) - 1 + len(names), -1).astype(np.int32)
+        columns.append(numbers[back.reshape(-1)])
+        names.extend(name(*pair) for pair in found[there].tolist())
+
+    for column, code, texts, where in scopes:
+        if (code >= 0).any():
+            number(
+                np.column_stack((code, where)),
+                lambda of, at, column=column, texts=texts: (  # type: ignore[misc]
+                    column,
+                    name_of(texts, of),
+                    name_of(jobs.partitions, at),
+                ),
+            )
+    if len(np.unique(qos)) > 1:  # a limit of each user is mostly one of a QOS
+        number(
+            np.column_stack((user, qos)),
+            lambda of, at: ("user", f"{name_of(jobs.users, of)} of QOS {name_of(jobs.qos_names, at)}", "-"),
+        )
+    return (np.column_stack(columns) if columns else none.reshape(-1, 1)), names
 
 
-def inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, str]]]:
+def inferable(jobs: JobLog, rows: Rows, machine: Machine) -> tuple[Ceilings, list[tuple[str, str, str]]]:
     """The groups that may have a limit, without any ceiling; and of each its column, name and partition."""
     group, names = _groups(jobs)
     groups, class_of = np.unique(group, axis=0, return_inverse=True)
@@ -265,7 +292,14 @@ def inferable(jobs: JobLog, rows: Rows) -> tuple[Ceilings, list[tuple[str, str, 
         groups.astype(np.int32),
         np.full(shape, np.inf),
         np.zeros(shape, np.bool_),
+        least_s(machine),
     ), names
+
+
+def least_s(machine: Machine) -> float:
+    """How long a group is at a ceiling at the least if that is no chance of the scheduler's passes."""
+    site = site_of(machine)
+    return PASSES * (INTERVAL_S if site is None or site.backfill is None else site.backfill.interval_s)
 
 
 def _confirmed(jobs: JobLog, waited: NDArray[np.bool_]) -> int | None:
