@@ -171,7 +171,8 @@ def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
 def job_rows(
     snapshot: Snapshot, applications: Sequence[str], only: str | None = None
 ) -> list[dict[str, Json]]:
-    """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one."""
+    """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one, which may
+    wait without being in the queue (held, or for a limit)."""
     jobs, wanted, given = snapshot.jobs, needs(snapshot), sources(snapshot)
     where = job_nodes(snapshot) | guest_nodes(snapshot)
     takers: dict[str, dict[str, float]] = {}
@@ -181,11 +182,20 @@ def job_rows(
                 taker = takers.setdefault(source, {})
                 name = str(jobs.job_id[guest])
                 taker[name] = taker.get(name, 0.0) + cores
+    queue, reasons = snapshot.queue, dict[int, str]()
+    if snapshot.waits is not None:
+        waits = snapshot.waits
+        reasons = {
+            row: waits.reasons[code]
+            for row, code in zip(waits.row.tolist(), waits.reason.tolist(), strict=True)
+        }
+        if only is not None:
+            queue = np.concatenate([queue, np.setdiff1d(waits.row, queue)])
     rows: list[dict[str, Json]] = []
     for state, members in (
         ("guest", snapshot.guests),
         ("running", snapshot.running),
-        ("waiting", snapshot.queue),
+        ("waiting", queue),
     ):
         for row in members.tolist():
             job = str(jobs.job_id[row])
@@ -222,6 +232,7 @@ def job_rows(
                     "pressure": known(jobs.pressure[row]),
                     "host_bar": Ineligible(jobs.host_bar[row]).text,
                     "guest_bar": Ineligible(jobs.guest_bar[row]).text,
+                    "wait_reason": reasons.get(row),
                 }
             )
     return rows

@@ -28,6 +28,7 @@ from asad.cli.screen import (
     sources_of,
 )
 from asad.cli.times import moment
+from asad.cluster.reason_words import word_of
 from asad.config import DEFAULT_PATH
 from asad.decisions import (
     Admit,
@@ -214,6 +215,8 @@ def _now(job: Mapping[str, Any]) -> str:
         words.append(gives)
     if isinstance(job.get("happiness"), int | float):
         words.append(f"happiness {job['happiness']:.2f}")
+    if job.get("wait_reason"):
+        words.append(f"waits for {job['wait_reason']} ({word_of(str(job['wait_reason']))})")
     if isinstance(job.get("estimated_start_s"), int | float) and job.get("start_s") is None:
         words.append(f"its own turn is estimated for {moment(job['estimated_start_s'])}")
     return ", ".join(words)

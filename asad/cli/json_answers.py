@@ -60,6 +60,8 @@ class Job(TypedDict):
     """Why it lends nothing; empty if it may."""
     guest_bar: str
     """Why it is no guest; empty if it may be one."""
+    wait_reason: NotRequired[str | None]
+    """Why it waits, as the cluster says (Slurm: `QOSMaxCpuPerUserLimit`)."""
 
 
 class Jobs(TypedDict):

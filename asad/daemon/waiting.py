@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -143,18 +142,14 @@ class WaitHistory:
         rest = np.argsort(-jobs.sum(axis=1), kind="stable")[MOST_PARTITIONS:]
         named = np.ones(count, np.bool_)
         named[rest] = False
-        totals: Counter[tuple[str, str]] = Counter()
-        core_totals: Counter[tuple[str, str]] = Counter()
+        sums: dict[tuple[str, str], tuple[float, float]] = {}
         for partition, word in zip(*(part.tolist() for part in np.nonzero(jobs)), strict=True):
             key = (waits.partitions[partition] if named[partition] else REST), WORDS[word]
-            totals[key] += jobs[partition, word]
-            core_totals[key] += cores[partition, word]
+            so_far = sums.get(key, (0.0, 0.0))
+            sums[key] = so_far[0] + float(jobs[partition, word]), so_far[1] + float(cores[partition, word])
         self._found += [
-            Waited(
-                snapshot.time_s, partition, word, float(total) * passed_s, float(core_totals[key]) * passed_s
-            )
-            for key, total in totals.items()
-            for partition, word in (key,)
+            Waited(snapshot.time_s, partition, word, held[0] * passed_s, held[1] * passed_s)
+            for (partition, word), held in sums.items()
         ]
         self._looks += 1
         if self._looks >= LOOKS:

@@ -19,6 +19,7 @@ NOW = (
     ("cores", "cores"),
     ("nodes", "nodes"),
     ("submit_s", "submitted"),
+    ("wait_reason", "waits for"),
     ("start_s", "started"),
     ("estimated_start_s", "own turn estimated for"),
     ("limit_end_s", "ends at the latest"),

@@ -182,6 +182,11 @@ def check_consistent(snapshot: Snapshot) -> None:
     assert snapshot.waiting >= len(queue)
     assert (jobs.submit_s[rows] <= now).all()
 
+    if (waits := snapshot.waits) is not None:
+        assert set(queue.tolist()) <= set(waits.row.tolist()), "who is in the queue waits"
+        assert np.isnan(jobs.start_s[waits.row]).all() and waits.tasks.sum() == snapshot.waiting
+        assert waits.reason.max(initial=0) < len(waits.reasons)
+        assert waits.partition.max(initial=0) < len(waits.partitions)
     assert np.isnan(jobs.start_s[queue]).all()
     assert np.isnan(jobs.limit_end_s[queue]).all()
     assert (jobs.host[queue] == -1).all()

@@ -21,6 +21,7 @@ from test_daemon import Held, Life, live
 
 from asad.api.control import ControlServer, Peer, Refused, Request
 from asad.cli.asactl import asactl
+from asad.cli.explain import live_lines
 from asad.cluster.reason_words import WORDS, name_of, word_of
 from asad.daemon.waiting import LOOKS, MOST_LOOK_S, MOST_PARTITIONS, WaitHistory, now_by, now_by_reason
 from asad.errors import UsageError
@@ -28,6 +29,7 @@ from asad.ineligible import Ineligible
 from asad.metrics import METRICS
 from asad.model import Json, Snapshot, Waits
 from asad.report.wait_reasons import LIVE_LENDING, LIVE_MEANING, live_sentence
+from asad.status import job_rows
 from asad.store import wait_hours as stored
 from asad.store.retention import Keep, steps
 from asad.store.store import Store
@@ -137,6 +139,20 @@ def test_whoever_a_limit_holds_is_no_guest_and_the_reason_says_so(lab: Lab, job:
     assert Ineligible(snapshot.jobs.guest_bar[held]) is Ineligible.LIMIT
     assert lab.offer(snapshot, job, "1", "n1") == "a limit of its user, account or QOS keeps it from starting"
     assert lab.slurm.updates == [], "Slurm is asked for nothing"
+
+
+def test_the_story_of_a_job_that_waits_beside_the_queue_names_its_reason(lab: Lab) -> None:
+    snapshot = lab.snapshot()
+    listed = job_rows(snapshot, lab.cluster.applications)
+    assert "11" not in [one["job"] for one in listed]
+    assert {one["wait_reason"] for one in listed if one["state"] == "running"} == {None}
+    (held,) = job_rows(snapshot, lab.cluster.applications, "11")
+    assert held["state"] == "waiting" and held["guest_bar"] == Ineligible.LIMIT.text
+    (turn,) = job_rows(snapshot, lab.cluster.applications, "10")
+    assert turn["wait_reason"] == "Priority" and turn["guest_bar"] == ""
+    lines = list(live_lines("11", {"live": held}, verbose=False))
+    assert "waits for QOSMaxCpuPerUserLimit (limit)" in lines[0]
+    assert lines[1] == "  is no guest: a limit of its user, account or QOS keeps it from starting"
 
 
 def test_a_limit_that_held_a_job_says_nothing_once_it_runs(lab: Lab) -> None:
