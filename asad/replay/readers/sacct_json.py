@@ -27,6 +27,7 @@ BLOCK = 4096
 KEYS = {"Submit": "time.submission", "End": "time.end", "nodelist": "nodes"}
 """Columns of sacct → keys of its JSON, of errors that are found later."""
 _check_nodes = lru_cache(maxsize=4096)(runs_of)
+_started = lru_cache(maxsize=4096)(fields.start_flag)
 
 
 class _Parts(dict[str, tuple[str, ...]]):
@@ -106,7 +107,7 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
         raise BadValue("this is no job record", "write the log again with `sacct --json`")
     allocated = _tres(record, "tres.allocated")
     cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
-    requested = _tres(record, "tres.requested") if not {"cpu", "mem", "gres"} <= allocated.keys() else {}
+    requested = {} if "cpu" in allocated and "mem" in allocated else _tres(record, "tres.requested")
     cores = cores or _whole(requested.get("cpu", 0), "tres.requested")
     nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
     elapsed = _number(record, "time.elapsed")
@@ -142,7 +143,7 @@ def _row(number: int, record: Any, steps: list[Any], flags: Counter[str]) -> dic
         "qos": _text(record, "qos"),
         "nodes_text": names if "nodes" in record else None,
         "hint": hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
-        "gres": _gres(record, allocated, requested),
+        "gres": _gres(record),
         "priority": _priority(record),
         "reason": fields.reason(_plain_name(_within(record.get("state"), "reason"))),
         "start_flag": _start_flag(record.get("flags")),
@@ -277,8 +278,8 @@ def _within(value: Any, key: str) -> Any:
 
 def _start_flag(flags: Any) -> str:
     """Who started it, of a list of flags."""
-    words = [flag for flag in flags if isinstance(flag, str)] if isinstance(flags, list) else []
-    return fields.start_flag(" ".join(words)) if words else ""
+    words = (flag for flag in flags if isinstance(flag, str)) if isinstance(flags, list) else ()
+    return _started(" ".join(words))
 
 
 def _plain_name(value: Any) -> str:
@@ -333,24 +334,18 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
     return amounts
 
 
-def _gres(record: Mapping[str, Any], allocated: Mapping[str, float], requested: Mapping[str, float]) -> str:
-    """The gres that a job held, or asked for where it is not known what it held; `_tres` has refused what is no list of
-    resources."""
-    key = next(
-        (
-            f"tres.{name}"
-            for name, amounts in (("allocated", allocated), ("requested", requested))
-            if "gres" in amounts
-        ),
-        "",
-    )
-    if not key:
-        return ""
-    entries = [entry for entry in _at(record, key) or () if entry["type"] == "gres"]
-    names = [(entry.get("name"), entry.get("count")) for entry in entries]
-    return fields.gres_text(
-        {name: count for name, count in names if isinstance(name, str) and isinstance(count, int)}
-    )
+def _gres(record: Mapping[str, Any]) -> str:
+    """The gres that a job held, or asked for where it is not known what it held."""
+    for key in ("tres.allocated", "tres.requested"):
+        listed = _at(record, key)
+        entries = [entry for entry in listed if entry.__class__ is dict] if isinstance(listed, list) else []
+        names = [(one.get("name"), one.get("count")) for one in entries if one.get("type") == "gres"]
+        if names:
+            counts = {
+                name: count for name, count in names if isinstance(name, str) and isinstance(count, int)
+            }
+            return fields.gres_text(counts)
+    return ""
 
 
 def _memory(
