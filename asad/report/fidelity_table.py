@@ -33,12 +33,12 @@ def tables(result: ReplayResult) -> list[tuple[str, tuple[str, ...], list[tuple[
     found = [one] if (one := table(result)) else []
     left_out = result.baseline.get("not_simulated")
     if isinstance(left_out, list) and left_out:
-        rows_of = [
-            (units.plain(str(one["what"]), 90), units.number(one["jobs"]))
+        listed = [
+            (units.plain(str(one["what"]), 90), units.plain(str(one["jobs"]), 12))
             for one in left_out[:MOST]
             if isinstance(one, dict)
         ]
-        found.append((LEFT_OUT, ("What", "jobs"), rows_of))
+        found.append((LEFT_OUT, ("What", "jobs"), list[tuple[str, ...]](listed)))
     return found
 
 

@@ -246,5 +246,5 @@ def test_gres_of_jobs_are_read_from_json_likewise() -> None:
     ]
     allocated = [{"type": "gres", "name": name, "count": count} for name, count in amounts]
     record = {"tres": {"allocated": [{"type": "cpu", "count": 4}, *allocated]}}
-    assert gres_of_record(record, {"gres": 1.0}, {}) == "gpu:a100:2,fpga:1"
-    assert gres_of_record({}, {}, {}) == ""
+    assert gres_of_record(record) == "gpu:a100:2,fpga:1"
+    assert gres_of_record({}) == ""
