@@ -12,6 +12,7 @@ parts anew that it shares with those on disk; within one process they are shared
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -60,6 +61,19 @@ def borrowing(function: Function) -> Function:
 def allocating(function: Function) -> Function:
     """A decorator for functions that do allocate, and are called by some that borrow: else they would inherit that."""
     return compiled(_nrt=True)(function)
+
+
+def chosen_by_type(*choices: Callable[..., Any]) -> Callable[[Function], Function]:
+    """A decorator for a function that numba's `overload` replaces by one of the `choices`, by the types of arguments.
+
+    What compiled code calls by it belongs to its key in the cache.
+    """
+
+    def mark(function: Function) -> Function:
+        function.choices = choices  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 class _Entry(CPUDispatcher):
@@ -237,8 +251,11 @@ def _reached(function: Callable[..., Any]) -> list[Callable[..., Any]]:
     reached = [function]
     for one in reached:  # it grows
         for _, value in _named(one):
-            if isinstance(value, Dispatcher) and value.py_func not in reached:
-                reached.append(value.py_func)
+            chosen = getattr(value, "choices", ()) if inspect.isfunction(value) else ()
+            for other in (value, *chosen):
+                other = other.py_func if isinstance(other, Dispatcher) else other if chosen else None
+                if other is not None and other not in reached:
+                    reached.append(other)
     return reached
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from asad.compiling import allocating, borrowing
 from asad.replay.engine.availability import earliest, reserve, running_profile, step_at
+from asad.replay.engine.by_rules import pass_by_rules
 from asad.replay.engine.job_course import start_job
 from asad.replay.engine.placement import fits, keep_clear
 from asad.replay.engine.queue import next_candidate, next_waiting
@@ -31,7 +32,6 @@ from asad.replay.engine.simulation_state import (
     WAITING,
     State,
 )
-from asad.replay.engine.site_backfill import site_pass
 
 
 @borrowing
@@ -41,7 +41,7 @@ def scheduling_pass(s: State, now: float, freed: bool) -> None:
         recorded_pass(s, now, freed)
         return
     if s.c[SCHEDULER] == SLURM:
-        site_pass(s, now, freed)
+        pass_by_rules(s, now, freed)
         return
     if s.c[WAITING] == 0:
         return

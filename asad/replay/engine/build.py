@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from asad.errors import UsageError
 from asad.replay.engine.clock import skip_dependents
-from asad.replay.engine.rules import Rules, no_rules, own_rules
+from asad.replay.engine.rules import Rules, own_rules
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     BLOCK,
@@ -149,7 +149,7 @@ def new_state(
         part=np.zeros(0 if slots is None else len(slots.node), PART),
         reach_at=np.zeros(1, np.int64) if slots is None else slots.reach_at.copy(),
         reach_node=np.zeros(0, np.int32) if slots is None else slots.reach_node.copy(),
-        rules=no_rules() if rules is None else own_rules(rules),
+        rules=own_rules(rules) if rules is not None else (),  # type: ignore[arg-type]
     )
     s.c[LOGGED] = logged
     if slots is not None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from asad.compiling import borrowing
 from asad.replay.engine.backfill import scheduling_pass
+from asad.replay.engine.by_rules import next_wake
 from asad.replay.engine.event_heap import move, pop
 from asad.replay.engine.held_back import join_group, wake_group
 from asad.replay.engine.job_course import end_job
@@ -37,7 +38,6 @@ from asad.replay.engine.simulation_state import (
     State,
     arrival,
 )
-from asad.replay.engine.site_backfill import next_wake
 from asad.replay.engine.use import STEP_S, vary_use
 
 

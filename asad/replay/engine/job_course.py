@@ -29,6 +29,8 @@ from asad.replay.engine.simulation_state import (
     PLACED,
     RESERVED,
     RUNNING,
+    SCHEDULER,
+    SLURM,
     UNLOGGED,
     USE_SD,
     State,
@@ -89,7 +91,7 @@ def end_job(s: State, job: int, now: float) -> None:
     if not was_guest:
         s.c[FREE] += s.job[job].cores
         unplan(s, job)
-    if not was_guest or s.c[MEMORY] or len(s.rules.rule):  # limits count guests, too
+    if not was_guest or s.c[MEMORY] or s.c[SCHEDULER] == SLURM:  # limits count guests, too
         s.c[RESERVED] = 0
     child = s.job[job].child
     while child >= 0:

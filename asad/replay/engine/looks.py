@@ -11,6 +11,7 @@ from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.availability import estimate_starts
 from asad.replay.engine.clock import run_to_poll
 from asad.replay.engine.guests import has_open_cores, lend, spread
+from asad.replay.engine.looks_by_rules import by_priority, estimate_by_rules, forecast_by_rules
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh, settle
 from asad.replay.engine.simulation_state import (
@@ -37,11 +38,9 @@ from asad.replay.engine.simulation_state import (
     is_job,
     note_change,
 )
-from asad.replay.engine.site_backfill import estimate_by_rules, in_order
 from asad.replay.engine.twin import (
     Experience,
     follow,
-    forecast_by_rules,
     forecast_starts,
     no_experience,
     outwait,
@@ -162,7 +161,7 @@ def _list_by_priority(s: State, queue: NDArray[np.int32]) -> int:
     """The first waiting jobs, the highest priority first, into `queue`; how many."""
     count = 0
     s.c[STAMP] += s.c[GATHER]
-    for job in in_order(s, s.f[NOW]):
+    for job in by_priority(s):
         if count == len(queue):
             break
         count = _list(s, job, queue, count)
@@ -186,13 +185,13 @@ def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
     now = s.f[NOW]
     due = count > 0 and s.c[PLACED] and now >= looks.estimated_at[0] + interval
     if due and (s.c[GATHER] or has_open_cores(s)):
-        if len(s.rules.rule) and s.c[SCHEDULER] != RECORDED:
+        if s.c[SCHEDULER] == SLURM:
             estimate_by_rules(s, looks.estimate)
         else:
             estimate_starts(s, depth, looks.estimate)
         looks.estimated_at[0] = now
         if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
-            if len(twin.rules.rule):
+            if twin.c[SCHEDULER] == SLURM:
                 forecast_by_rules(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
             else:
                 forecast_starts(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)

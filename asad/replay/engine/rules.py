@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 RULE = np.dtype(
@@ -89,24 +90,9 @@ class Rules(NamedTuple):
     room: NDArray[np.int8]  # of each shape: is there room for it now? 2 where nobody has looked
 
 
-def no_rules() -> Rules:
-    """Of a scheduler that goes by none."""
-    return Rules(
-        rule=np.zeros(0, RULE),
-        reach_at=np.zeros(1, np.int64),
-        reach_node=np.zeros(0, np.int32),
-        terms=np.zeros(0, TERMS),
-        node_gres=np.zeros((0, 0), np.int32),
-        need=np.zeros((0, 0)),
-        groups=np.zeros((0, 0), np.int32),
-        ceiling=np.zeros((0, 0, 0)),
-        closure=np.zeros(0, CLOSURE),
-        wake=np.zeros(0),
-        account=np.zeros(0, ACCOUNT),
-        used=np.zeros((0, 0)),
-        gres=np.zeros((0, 0), np.int32),
-        room=np.zeros(0, np.int8),
-    )
+def are_rules(state: types.NamedTuple) -> bool:
+    """Has a state rules, by its type for compiled code? Else it has an empty tuple."""
+    return isinstance(state.types[state.fields.index("rules")], types.NamedTuple)
 
 
 def own_rules(rules: Rules) -> Rules:

@@ -44,9 +44,9 @@ SLACK = 1 + 1e-9
 
 
 @borrowing
-def next_wake(s: State) -> float:
+def next_opening(s: State) -> float:
     """When a closed node opens next; inf if none does."""
-    if len(s.rules.rule) == 0 or s.rules.terms[0].woken >= len(s.rules.wake):
+    if s.rules.terms[0].woken >= len(s.rules.wake):
         return NEVER
     return s.rules.wake[s.rules.terms[0].woken]
 
@@ -349,7 +349,7 @@ def plan_starts(
 
 
 @allocating
-def estimate_by_rules(s: State, estimate: NDArray[np.float64]) -> None:
+def estimate_starts(s: State, estimate: NDArray[np.float64]) -> None:
     """What Slurm's backfill would print as the start of each waiting job that it looks at, into `estimate`."""
     now = s.f[NOW]
     rows = in_order(s, now)

@@ -29,7 +29,6 @@ from asad.replay.engine.simulation_state import (
     State,
     arrival,
 )
-from asad.replay.engine.site_backfill import in_order, plan_starts
 
 WIDEST = np.iinfo(np.int64).max
 """More cores than any job asks for."""
@@ -115,7 +114,7 @@ def follow(s: State, other: State, seen: Experience) -> None:
 
 
 @borrowing
-def _expected_run(s: State, other: State, seen: Experience, job: int) -> float:
+def expected_run(s: State, other: State, seen: Experience, job: int) -> float:
     """How long a job runs alone, as far as is known in `other`: exactly once it has ended there; else as its
     application did before, or as others use their limits, and no less than it has done by now."""
     state = other.job[job].state
@@ -156,7 +155,7 @@ def forecast_starts(
     for i in range(running):
         job = s.run[i].job
         plan[i], cores[i] = s.run[i].end, s.job[job].cores
-        end[i] = max(now + 1.0, s.job[job].start + _expected_run(s, other, seen, job))
+        end[i] = max(now + 1.0, s.job[job].start + expected_run(s, other, seen, job))
     by_plan, by_end = np.empty(most, np.int32), np.empty(most, np.int32)
     order = np.argsort(end[:running])
     for i in range(running):
@@ -222,7 +221,7 @@ def forecast_starts(
                     continue
                 estimate[wait[i]] = now
                 free -= wide[i]
-                over, until = now + max(1.0, _expected_run(s, other, seen, wait[i])), now + planned[i]
+                over, until = now + max(1.0, expected_run(s, other, seen, wait[i])), now + planned[i]
                 plan[jobs], end[jobs], cores[jobs] = until, over, wide[i]
                 _sort_in(jobs, plan, by_plan, begin, running)
                 _sort_in(jobs, end, by_end, ended, running)
@@ -245,35 +244,6 @@ def forecast_starts(
             # where nobody fits yet, nothing happens at an end
             if least > free and ended < running and end[by_end[ended]] < coming:
                 now = max(now, end[by_end[ended]])
-
-
-@allocating
-def forecast_by_rules(
-    s: State, other: State, seen: Experience, depth: int, estimate: NDArray[np.float64]
-) -> None:
-    """The same by the rules of the cluster's own Slurm: in order of priority, each as soon as its nodes, gres and
-    limits let it, if all run as long as is expected. Who is held by a limit waits on for as long as it has waited."""
-    now = s.f[NOW]
-    waiting = in_order(s, now)[:depth]
-    most = len(waiting) + other.c[NEXT] - s.c[NEXT]
-    rows, since, lasts, run_end = np.empty(most, np.int32), np.empty(most), np.empty(most), np.empty(s.c[RUN])
-    count = len(waiting)
-    rows[:count] = waiting
-    for k in range(s.c[NEXT], other.c[NEXT]):  # those that have come since the time of this cluster
-        job = arrival(s, k)
-        if s.job[job].depends < 0:
-            rows[count] = job
-            count += 1
-    for i in range(count):
-        since[i] = max(now, s.job[rows[i]].submit)
-        lasts[i] = max(1.0, _expected_run(s, other, seen, rows[i]))
-    for i in range(s.c[RUN]):
-        job = s.run[i].job
-        run_end[i] = s.job[job].start + _expected_run(s, other, seen, job)
-    plan_starts(s, since[:count], rows[:count], lasts[:count], run_end, estimate, now)
-    for job in rows[:count]:
-        if np.isnan(estimate[job]):
-            estimate[job] = now + max(0.0, now - s.job[job].submit)
 
 
 @borrowing
