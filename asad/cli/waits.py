@@ -79,9 +79,7 @@ OF_DAEMON = ("socket_path", "since", "store_url")
 )
 @SOCKET
 @JSON
-@click.pass_context
 def waits(
-    context: click.Context,
     log: str | None,
     by: str,
     limit_files: tuple[Path, ...],
@@ -112,14 +110,14 @@ def waits(
     if wrong := [name for name in columns if name not in BY]:
         raise UsageError(f"--by {wrong[0]}: choose from {', '.join(BY)}")
     if log is None:
-        _refuse(context, (*OF_LOG, *OF_LIMITS), "describes a log: name LOG as well, or leave it out")
+        _refuse((*OF_LOG, *OF_LIMITS), "describes a log: name LOG as well, or leave it out")
         if since is None:
-            _refuse(context, ("store_url",), "is read with --since alone: give that as well, or leave it out")
+            _refuse(("store_url",), "is read with --since alone: give that as well, or leave it out")
             show_now(socket_path, columns, as_json)
         else:
             show_history(store_url, since, columns, as_json)
         return
-    _refuse(context, OF_DAEMON, "asks the daemon: leave out LOG, or this option")
+    _refuse(OF_DAEMON, "asks the daemon: leave out LOG, or this option")
     from asad.replay.limits.limit_table import limit_table
     from asad.replay.limits.sacctmgr_output import read_limits
     from asad.replay.waits.why_waited import why_jobs_waited
@@ -149,9 +147,9 @@ def waits(
     respond(as_json, document, lambda: _shown(document), indent=1)
 
 
-def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:
+def _refuse(names: Iterable[str], why: str) -> None:
     """Raises UsageError for the first of these options that was given on the command line."""
-    typed = ParameterSource.COMMANDLINE
+    context, typed = click.get_current_context(), ParameterSource.COMMANDLINE
     for parameter in context.command.params:
         if parameter.name in names and context.get_parameter_source(parameter.name) is typed:
             raise UsageError(f"{parameter.opts[-1]} {why}")
