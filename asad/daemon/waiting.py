@@ -32,21 +32,24 @@ def now_by_reason(snapshot: Snapshot) -> list[dict[str, Json]]:
     waits = snapshot.waits
     if waits is None:
         return []
-    words, waited_s = _words(waits), _waited_s(snapshot, waits)
+    count = len(waits.reasons)
+    jobs = np.bincount(waits.reason, waits.tasks, count)
+    cores = np.bincount(waits.reason, _cores(snapshot, waits), count)
+    longest_s = np.full(count, np.nan)
+    np.fmax.at(longest_s, waits.reason, _waited_s(snapshot, waits))
+    codes: dict[str, list[int]] = {word: [] for word in WORDS}
+    for code in np.flatnonzero(jobs).tolist():
+        codes[word_of(waits.reasons[code])].append(code)
     rows: list[dict[str, Json]] = []
-    for code, word in enumerate(WORDS):
-        here = words == code
-        by_name = np.bincount(waits.reason[here], waits.tasks[here], len(waits.reasons))
-        most = np.argsort(-by_name, kind="stable")[:MOST_NAMES].tolist()
-        names: dict[str, Json] = {
-            str(waits.reasons[name]): int(by_name[name]) for name in most if by_name[name]
-        }
+    for word, of_word in codes.items():
+        most = sorted(of_word, key=lambda code: -jobs[code])[:MOST_NAMES]
+        names: dict[str, Json] = {str(waits.reasons[code]): int(jobs[code]) for code in most}
         rows.append(
             {
                 "reason": word,
-                "jobs": int(waits.tasks[here].sum()),
-                "cores": int(_cores(snapshot, waits)[here].sum()),
-                "longest_s": _longest(waited_s[here]),
+                "jobs": int(jobs[of_word].sum()),
+                "cores": int(cores[of_word].sum()),
+                "longest_s": _longest(longest_s[of_word]),
                 "names": names,
             }
         )

@@ -58,7 +58,7 @@ def load(store: Store, since_s: float = -math.inf) -> tuple[Floats, Floats, NDAr
     with store.reading("reading forecasts of starts") as connection:
         rows = connection.execute(query).all()
     made_s, forecast_s, time_s = (np.array([row[k] for row in rows], np.float64) for k in range(3))
-    is_first = np.array([row[3] for row in rows], np.bool_)
+    is_first = np.array([row.is_first for row in rows], np.bool_)
     return np.maximum(forecast_s - made_s, 0.0), np.maximum(time_s - made_s, 0.0), is_first
 
 
