@@ -28,7 +28,7 @@ from asad.errors import ConfigError, MachineError, UsageError
 from asad.experts import check_experts, load_expert
 from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
-from asad.model import Machine
+from asad.model import Ints, Machine
 from asad.node.progress_files import parse as parse_progress
 from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.inferred_machine import infer
@@ -182,18 +182,22 @@ def _require_sound_site(machine: Machine) -> None:
     site, nodes = site_of(machine), len(machine.node_names)
     if site is None or {nodes} != {len(site.gres), len(site.features), len(site.weight)}:
         raise FaultError("what is known of scheduling does not have the nodes of the machine")
-    for rules in (*site.partitions.values(), *site.reservations):
-        if not set(rules.nodes.tolist()) <= set(range(nodes)) or (np.diff(rules.nodes) <= 0).any():
-            raise FaultError(f"{rules.name!r} has nodes that are not there, or in another order")
-    for one in site.partitions.values():
-        if not (one.max_time_s > 0 and not one.default_time_s <= 0 and one.max_nodes >= 0):
-            raise FaultError(f"values of partition {one.name!r} are out of range")
+    for rules in site.partitions.values():
+        _require_numbers(rules.name, rules.nodes, nodes)
+        if not (rules.max_time_s > 0 and not rules.default_time_s <= 0 and rules.max_nodes >= 0):
+            raise FaultError(f"values of partition {rules.name!r} are out of range")
     for one in site.reservations:
+        _require_numbers(one.name, one.nodes, nodes)
         if not one.start_s < one.end_s:
             raise FaultError(f"reservation {one.name!r} ends before it begins")
     for note in (*machine.notes, *site.notes):
         if why := unfit(note):
             raise FaultError(f"a note has {why}")
+
+
+def _require_numbers(name: str, numbers: Ints, nodes: int) -> None:
+    if not set(numbers.tolist()) <= set(range(nodes)) or (np.diff(numbers) <= 0).any():
+        raise FaultError(f"{name!r} has nodes that are not there, or in another order")
 
 
 def _limits(folder: Path) -> Read:
