@@ -48,7 +48,8 @@ class Shown:
         if self.inferred is not None and len(self.inferred):
             yield (
                 f"{len(self.inferred)} ceilings of users, accounts and QOS are inferred: no more was held at one time "
-                f"so far, with room for it on {OCCASIONS} occasions; each binds guests from then on, until more is held"
+                f"for a day, with room for it on {OCCASIONS} occasions; each binds guests from then on, until more is "
+                "held"
             )
         gone = None if self.waits is None else self.waits.gone
         if gone is not None and len(gone.node):

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from asad.replay.workbench import Bench, prepare
 NODES, CORES, JOBS, LIMIT_S = 3, 4, 40, 7200
 
 
+AT_ONCE = patch("asad.replay.limits.inferred_limits.LASTS_S", 0.0)
+"""These logs are of some hours: a ceiling need not have stood for a day."""
 MOST_OF_BEN = 4
 """Where limits bind, one user has so many cores at one time and no more."""
 
@@ -153,7 +156,7 @@ def test_the_logs_of_this_test_make_policies_decide() -> None:
 @given(seed=st.integers(0, 10_000), moment=st.integers(4_000, 18_000))
 def test_limits_that_the_log_shows_bind_no_sooner_than_it_does(policy: str, seed: int, moment: int) -> None:
     machine = _machine()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, AT_ONCE:
         one, other = (log_of(Path(folder) / "log", jobs) for jobs in _two_logs(seed, moment, limited=True))
         until = BEGIN_S + moment
         assert _known(one, machine, until) == _known(other, machine, until)
@@ -174,7 +177,7 @@ def _known(recorded: Recorded, machine: Machine, until: float) -> list[tuple[flo
 def test_the_logs_of_this_test_show_limits_that_change_what_is_decided() -> None:
     """Else the test above compared nothing with nothing."""
     machine, known, kept, differ = _machine(), 0, 0, 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, AT_ONCE:
         for seed in range(8):
             one, other = (
                 log_of(Path(folder) / "log", jobs) for jobs in _two_logs(seed, 12_000, limited=True)

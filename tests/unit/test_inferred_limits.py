@@ -24,7 +24,8 @@ from asad.replay.replay_settings import Settings
 from asad.replay.waits.why_waited import OCCASIONS
 from asad.replay.workbench import Bench, prepare
 
-RUN_S = 600
+RUN_S = 6 * 3600
+"""Five of them are longer than the day for which a ceiling has to stand."""
 
 
 def nodes(count: int, cores: int) -> Machine:
@@ -70,6 +71,14 @@ def test_a_ceiling_is_known_after_five_occasions_and_not_before(tmp_path: Path) 
     assert of_user(found, "cores") == of_user(found, "jobs") == [(known, 1.0)]
     assert of_user(found, "gres") == []
     assert len(inferred(tmp_path / "log", one_after_the_other(OCCASIONS))) == 0
+
+
+def test_a_ceiling_is_known_no_sooner_than_it_has_stood_for_a_day(tmp_path: Path) -> None:
+    short, hour = one_after_the_other(40), 3600
+    for k, job in enumerate(short):
+        job["start"], job["run"] = k * hour, hour
+    assert of_user(inferred(tmp_path / "log", short), "cores") == [(24 * hour, 1.0)]
+    assert len(inferred(tmp_path / "log", short[:23])) == 0
 
 
 def test_a_higher_hold_lifts_it_and_occasions_count_anew(tmp_path: Path) -> None:

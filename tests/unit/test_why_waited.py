@@ -263,7 +263,7 @@ def test_a_log_without_reasons_confirms_nothing(tmp_path: Path) -> None:
         ("AssocGrpCPUMinutesLimit", True, False),
         ("QOSMaxWallDurationPerJobLimit", True, False),
         ("QOSMaxCpuPerJobLimit", True, False),
-        ("QOSNotAllowed", True, False),
+        ("QOSNotAllowed", False, False),
         ("Dependency", False, False),
         ("MaxTimeLimit", False, False),
     ],

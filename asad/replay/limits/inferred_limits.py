@@ -2,8 +2,10 @@
 
 A user, an account or a QOS has a ceiling in a partition where it never held more so far, although on `OCCASIONS`
 separate occasions since it first held that much a job of it waited for more, had room, and nobody in its partition
-waited for room. It has none any more when it holds more, or when a job of it is submitted that wants more by itself.
-So nothing is used of the log that comes later; the nodes of a partition are part of the machine, which is given.
+waited for room; and where that has stood for a day: jobs of a user that start one by one have many ceilings on their
+way, each for some hours, and none of them is a limit. It has none any more when it holds more, or when a job of it is
+submitted that wants more by itself. So nothing is used of the log that comes later; the nodes of a partition are part
+of the machine, which is given.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from asad.replay.recorded_starts import RecordedStarts
 from asad.replay.waits.wait_sweep import sweep
 from asad.replay.waits.why_waited import OCCASIONS, RESOURCES, inferable, tables_of
 
+LASTS_S = 86_400.0
+"""A ceiling has stood for so long before anybody is kept to it."""
 ORDER = [RESOURCES.index(JOBS), *(at for at, name in enumerate(RESOURCES) if name != JOBS)]
 """A table of limits has numbers of jobs first."""
 
@@ -46,7 +50,7 @@ def inferred_limits(jobs: JobLog, starts: RecordedStarts, memory: Floats) -> Inf
     if names and len(jobs):
         # what a node has of gres is not known before the log shows it
         nodes = nodes._replace(gres=np.zeros_like(nodes.gres))
-        changes = sweep(nodes, rows, ceilings, OCCASIONS).changes
+        changes = sweep(nodes, rows, ceilings, OCCASIONS, LASTS_S).changes
         changes[:, 2] = np.argsort(ORDER)[changes[:, 2].astype(np.intp)]
     groups = -np.sort(-ceilings.groups, axis=1)  # a class has its groups first, then -1
     return InferredLimits(

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.bounded import printable
+from asad.cluster.reason_words import LIMIT, name_of, word_of
 from asad.model import Floats, Ints, JobLog, Json
 
-LIMIT = re.compile(r"(Assoc|QOS)\w+|Max\w+PerAccount")
-"""Reasons that are limits of an association or a QOS (`AssocGrpCpuLimit`, `QOSMaxJobsPerUserLimit`)."""
-OTHERWISE = re.compile(r"Minutes|Wall|Time|Submit|PerJob|PerNode|NotAllowed|Min[A-Z]|Threshold")
-"""In the names of those that do not bound what is held at one time."""
+OTHERWISE = re.compile(r"Minutes|Wall|Time|Submit|PerJob|PerNode|Min[A-Z]|Threshold")
+"""In the names of limits that do not bound what is held at one time."""
 
 
 def _has(jobs: JobLog, wanted: list[bool]) -> NDArray[np.bool_]:
@@ -30,13 +29,17 @@ def _has(jobs: JobLog, wanted: list[bool]) -> NDArray[np.bool_]:
 
 def names_limit(jobs: JobLog) -> NDArray[np.bool_]:
     """(J,) of which jobs Slurm says that a limit of an association or a QOS kept them waiting."""
-    return _has(jobs, [LIMIT.fullmatch(reason) is not None for reason in jobs.reasons])
+    return _has(jobs, [_is_limit(reason) for reason in jobs.reasons])
 
 
 def names_ceiling(jobs: JobLog) -> NDArray[np.bool_]:
     """(J,) the same of limits on what is held at one time: of cores, jobs, nodes, memory or gres."""
-    of_reason = [LIMIT.fullmatch(one) is not None and OTHERWISE.search(one) is None for one in jobs.reasons]
-    return _has(jobs, of_reason)
+    return _has(jobs, [_is_limit(one) and OTHERWISE.search(one) is None for one in jobs.reasons])
+
+
+def _is_limit(reason: str) -> bool:
+    """Is it a limit of an association or a QOS, as `AssocGrpCpuLimit` or `QOSMaxJobsPerUserLimit`?"""
+    return word_of(name_of(reason)) == LIMIT
 
 
 def last_reasons(jobs: JobLog, wait_s: Floats) -> list[Json]:

@@ -122,12 +122,12 @@ class _State(NamedTuple):
 
 
 @compiled
-def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Found:
+def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s: float = 0.0) -> Found:
     """Go through the log once.
 
     With `enough` above 0 the ceilings of `ceilings` do not count: looked at is the most that each group held so far,
-    and what was an occasion so often is learned as a ceiling. It is none any more when the group holds more, or when a
-    job of it waits that wants more by itself; occasions then count anew.
+    and what was an occasion so often is learned as a ceiling, once it has stood for `lasts_s`. It is none any more when
+    the group holds more, or when a job of it waits that wants more by itself; occasions then count anew.
     """
     jobs, groups, resources = len(rows.queued), 1 + ceilings.groups.max(), ceilings.need.shape[1]
     shapes = 1 + rows.shape.max() if jobs else 0
@@ -151,6 +151,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
         np.zeros((0, 4)),
     )
     learns, known = enough > 0, np.zeros((groups, resources), np.bool_)
+    reached = np.zeros((groups, resources))
     changes, count = np.zeros((64, 4)), 0
     since = np.full((groups, resources), np.nan)
     seen = np.zeros((groups, resources), np.bool_)
@@ -178,7 +179,13 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
                     if group >= 0:
                         for r in range(resources):
                             _close(found, since, group, r, when[event], ceilings.least_s)
-                            if learns and not known[group, r] and found.occasions[group, r] >= enough:
+                            lasted = when[event] - reached[group, r] >= lasts_s
+                            if (
+                                learns
+                                and lasted
+                                and not known[group, r]
+                                and found.occasions[group, r] >= enough
+                            ):
                                 known[group, r] = True
                                 _note(changes, count, when[event], group, r, found.held[group, r])
                                 count += 1
@@ -212,7 +219,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
                         for r in range(resources):
                             if s.held[group, r] <= found.held[group, r]:
                                 continue
-                            found.held[group, r] = s.held[group, r]
+                            found.held[group, r], reached[group, r] = s.held[group, r], when[event]
                             if learns:  # what was so far says nothing of a higher ceiling
                                 found.occasions[group, r], since[group, r] = 0, np.nan
                                 if known[group, r]:
@@ -267,7 +274,8 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0) -> Foun
                 continue
             _close(found, since, group, r, now, ceilings.least_s)
             listed[group, r] = False
-            if learns and not known[group, r] and found.occasions[group, r] >= enough:
+            lasted = now - reached[group, r] >= lasts_s
+            if learns and lasted and not known[group, r] and found.occasions[group, r] >= enough:
                 known[group, r] = True
                 _note(changes, count, now, group, r, found.held[group, r])
                 count += 1
