@@ -82,6 +82,8 @@ LOOK_S = 5.0
 POLL_S = 0.2
 PATIENCE_S = 1800.0
 """How long the last jobs may take after the last was submitted."""
+SHARES_EVERY_S, SHARES_S = 60.0, 150.0
+"""How often Slurm computes fair shares (PriorityCalcPeriod), and how long it may take until it has done so."""
 ACCOUNTING_S = 60.0
 """How long accounting may take to report a job that has ended."""
 MAINTAINED, MAINTENANCE_AT, MAINTENANCE_MIN = 3, 0.4, 4
@@ -151,6 +153,27 @@ def accounting(limited: bool) -> list[str]:
         if parent == "root"  # those below follow
     ]
     return commands + ([LIMIT] if limited else [])
+
+
+def wait_for_shares(slurm: RealSlurm) -> None:
+    """Until Slurm has computed the fair shares of all, which it does once a minute: until then everybody has none.
+
+    Raises LabError if it does not.
+    """
+    deadline = time.monotonic() + SHARES_S
+    names = {user.name for user in USERS}
+    while True:
+        lines = slurm.run("sshare", "--all", "-n", "-P", "-o", "User,FairShare").splitlines()
+        shares = [
+            float(share or 0)
+            for user, _, share in (line.strip().partition("|") for line in lines)
+            if user in names
+        ]
+        if shares and all(shares):
+            return
+        if time.monotonic() > deadline:
+            raise LabError(f"no fair shares after {SHARES_S:.0f} s: sshare shows {', '.join(lines)}")
+        time.sleep(POLL_S)
 
 
 # ------------------------------------------------------------------------------------------------------------- running
@@ -387,6 +410,8 @@ def record(
     with cluster() as slurm:
         folder = Folder(out, slurm)
         slurm.sacctmgr(*accounting(limited))
+        if jobs[-1].submit_s > SHARES_EVERY_S:  # a shorter run is over before they matter
+            wait_for_shares(slurm)
         run = QueueRun(slurm, jobs, show)
         folder.write("reservation.txt", run.reserve())
         folder.write("slurm.conf", last_ones(slurm.conf.read_text(encoding="utf-8")))
