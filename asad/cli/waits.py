@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ from asad.cli.replay import log_of, machine_for, replay
 from asad.cli.screen import JSON, cells, respond, table_of
 from asad.cli.state_store import Moment
 from asad.cli.waits_live import show_history, show_now
-from asad.errors import UsageError
+from asad.errors import LogError, UsageError
 from asad.model import Json
 from asad.report import units
 
 if TYPE_CHECKING:
     from asad.model import JobLog
+    from asad.replay.readers import Recorded
     from asad.replay.waits.why_waited import WhyWaited
 
 OF_LOG = frozenset(
@@ -38,6 +40,12 @@ BY = {
 }
 """What waits are summed by → the column of the log, and the names of its codes."""
 MOST_ROWS = 20
+STARTED = {
+    "SchedSubmit": "at submission",
+    "SchedMain": "by the main scheduler",
+    "SchedBackfill": "by backfill",
+}
+"""Slurm's flags in words."""
 
 
 OF_LIMITS = ("limit_files", "no_infer")
@@ -120,16 +128,17 @@ def waits(
     _refuse(OF_DAEMON, "asks the daemon: leave out LOG, or this option")
     from asad.replay.limits.limit_table import limit_table
     from asad.replay.limits.sacctmgr_output import read_limits
+    from asad.replay.waits.slurms_word import last_reasons, started_by
     from asad.replay.waits.why_waited import why_jobs_waited
 
     recorded = log_of(
         log, given["columns"], given["delimiter"], given["log_format"], given["cluster"], given["skip_bad"]
     )
+    never = recorded.counts.get("never started", 0)
+    recorded, unknown = _with_start(recorded)
     jobs = recorded.jobs
-    if np.isnan(jobs.start_s).any():
-        raise UsageError(f"{recorded.path}: some of its jobs have no start; write the log again with Start")
     machine = machine_for(recorded, given["nodes"], given["cores"], given["memory"], given["machine"])
-    known = given["memory"] is not None or given["machine"] is not None
+    known = given["memory"] is not None or bool(given["machine"])
     table = limit_table(read_limits(limit_files, given["cluster"]), jobs) if limit_files else None
     found = why_jobs_waited(
         recorded, machine, known and machine.memory_counts, infer=not no_infer, limits=table
@@ -138,10 +147,14 @@ def waits(
         "log": {
             "path": recorded.path,
             "jobs": len(jobs),
+            "never_started": never,
+            "start_unknown": unknown,
             "notes": list[Json]([*recorded.notes, *found.notes]),
         },
         "machine": machine.to_json(),
         **found.to_json(jobs.cores),
+        "last_reasons": last_reasons(jobs, found.wait_s),
+        "started_by": started_by(jobs, found.wait_s),
         "by": {name: rows_by(found, jobs, name) for name in columns},
     }
     respond(as_json, document, lambda: _shown(document), indent=1)
@@ -153,6 +166,19 @@ def _refuse(names: Iterable[str], why: str) -> None:
     for parameter in context.command.params:
         if parameter.name in names and context.get_parameter_source(parameter.name) is typed:
             raise UsageError(f"{parameter.opts[-1]} {why}")
+
+
+def _with_start(recorded: Recorded) -> tuple[Recorded, int]:
+    """The log without the jobs that ran at a time which it does not say, and how many they are. Raises LogError if
+    none is left."""
+    known = np.flatnonzero(~np.isnan(recorded.jobs.start_s))
+    unknown = len(recorded.jobs) - len(known)
+    if not len(known):
+        problem = "no job of this log says when it started"
+        raise LogError(
+            recorded.path, None, None, problem, "write the log again with the time at which jobs started"
+        )
+    return (replace(recorded, jobs=recorded.jobs.take(known)) if unknown else recorded), unknown
 
 
 def rows_by(found: WhyWaited, jobs: JobLog, name: str) -> list[Json]:
@@ -193,13 +219,18 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
     if document["not_eligible_h"] > 0:
         hours = units.number(document["not_eligible_h"])
         yield f"Besides, jobs were not eligible for {hours} hours: begin times, dependencies, holds."
+    yield from _left_out(document["log"])
     if document["limits"]:
         yield ""
         limits = table_of("limit", "jobs>", "hours>")
         for row in document["limits"][:MOST_ROWS]:
-            how = f"{row['limit']} (inferred)" if row["inferred"] else row["limit"]
+            sure = ["inferred"] if row["inferred"] else []
+            if row["confirmed_by"]:
+                sure.append(f"confirmed by Slurm's reason of {units.plural(row['confirmed_by'], 'job')}")
+            how = f"{row['limit']} ({', '.join(sure)})" if sure else row["limit"]
             limits.add_row(*_cells(how, units.number(row["jobs"]), units.number(row["wait_h"])))
         yield limits
+    yield from _slurms_word(document)
     for name, rows in document["by"].items():
         yield ""
         if not rows:
@@ -220,6 +251,44 @@ def _shown(document: dict[str, Any]) -> Iterator[str | Listing]:
         yield table
     for note in document["log"]["notes"]:
         yield printable(f"Noted: {note}.")
+
+
+def _slurms_word(document: dict[str, Any]) -> Iterator[str | Listing]:
+    """What Slurm itself says: the last reason of each job, which has no time, and who started it."""
+    if reasons := document["last_reasons"]:
+        yield ""
+        table = table_of("last reason", "jobs>", "their wait in hours>")
+        for row in reasons[:MOST_ROWS]:
+            table.add_row(*_cells(row["reason"], units.number(row["jobs"]), units.number(row["wait_h"])))
+        if len(reasons) > MOST_ROWS:
+            table.notes.append(next(_cells(f"and {len(reasons) - MOST_ROWS} more; --json has all")))
+        yield table
+        yield (
+            "Slurm keeps the last reason that is neither priority nor resources, without its time: it need not be "
+            "that of the whole wait."
+        )
+    if flags := document["started_by"]:
+        shares = [f"{units.percent(row['share'])} {STARTED[row['flag']]}" for row in flags]
+        yield ""
+        yield f"Started, by Slurm's flags: {', '.join(shares)}."
+
+
+def _left_out(log: dict[str, Any]) -> Iterator[str]:
+    """Whose waits are in no figure."""
+    for key, one, many in (
+        (
+            "never_started",
+            "job never started: it was cancelled while it waited, or it waits still. Its wait is in no figure",
+            "jobs never started: they were cancelled while they waited, or wait still. Their waits are in no figure",
+        ),
+        (
+            "start_unknown",
+            "job ran and has no start in the log: it is in no figure, and holds no node",
+            "jobs ran and have no start in the log: they are in no figure, and hold no nodes",
+        ),
+    ):
+        if count := log[key]:
+            yield f"{units.number(count)} {one if count == 1 else many}."
 
 
 def _cells(*texts: str) -> Iterator[Text]:

@@ -93,7 +93,9 @@ def test_a_result_is_printed_and_written_as_median_lowest_and_highest() -> None:
 def test_the_hosts_are_those_that_the_page_names() -> None:
     page = (REPOSITORY / "docs/explanation/hosts.md").read_text(encoding="utf-8")
     rows = [
-        line.split("|")[1].strip() for line in page.splitlines() if line.startswith(("| barrier", "| lone", "| loader"))
+        line.split("|")[1].strip()
+        for line in page.splitlines()
+        if line.startswith(("| barrier", "| lone", "| loader"))
     ]
     assert rows == [case.name.replace("%", " %") for case in CASES]
     assert "multi_node = true" in LENDING and NODES == 2
