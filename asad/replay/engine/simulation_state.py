@@ -230,7 +230,7 @@ class State(NamedTuple):
     part: NDArray[Any]  # PART: cores of a node that a job is to have
     reach_at: NDArray[np.int64]  # (K + 1,) where the nodes of each reach begin
     reach_node: NDArray[np.int32]
-    rules: Rules  # of the scheduler SLURM; else an empty tuple, which compiled code tells by its type
+    rules: Rules  # of the scheduler SLURM; else an empty tuple, so of another type
 
 
 @compiled(inline="always")
