@@ -88,12 +88,13 @@ def test_the_wait_that_the_limit_cost_is_called_limit_without_being_given() -> N
     assert vanished_s > 0.3 * waited_s(limited).sum()
     found = why(limited)
     assert found.seconds()["limit"] >= 0.9 * vanished_s
-    assert {limit.text for limit in found.limits} <= {
-        f"user {name} of QOS normal: never more than 5 cores at one time"
-        for name in ("nobody", "games", "mail", "news", "man", "list", "irc")
+    first, second, *_ = found.limits
+    assert {first.text, second.text} == {
+        f"user {name} of QOS normal: never more than 5 cores at one time" for name in ("nobody", "games")
     }
     # Slurm's own last reason of nearly all of them is that limit
-    assert all(limit.confirmed is not None and limit.confirmed >= 0.9 * limit.jobs for limit in found.limits)
+    confirmed = [limit.confirmed or 0 for limit in found.limits]
+    assert sum(confirmed) >= 0.95 * sum(limit.jobs for limit in found.limits)
 
 
 def test_where_there_is_no_limit_none_is_found() -> None:
