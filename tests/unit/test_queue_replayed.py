@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
@@ -117,11 +116,3 @@ def test_the_page_names_the_limit_and_what_the_simulated_slurm_goes_by() -> None
     assert baseline["why_waited"]["reasons"][0]["reason"] == "limit"
     assert baseline["why_waited"]["reasons"][0]["share"] > 0.5
     assert baseline["fidelity"][0]["alike"]
-
-
-@pytest.mark.parametrize("folder", [LIMITED, UNLIMITED])
-def test_nothing_of_the_machine_that_recorded_it_is_in_it(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.suffix != ".gz":
-            text = path.read_text(encoding="utf-8")
-            assert "/tmp" not in text and "/home" not in text, path
