@@ -79,7 +79,19 @@ def _two_logs(
         for k, at in enumerate(np.sort(rng.integers(0, 20_000, JOBS)))
     ]
     delays = rng.choice([0, 0, 600, 3000], JOBS)
-    one: list[dict[str, Any]] = []
+    # which nodes its partition has is part of the machine, and so the same in both
+    one: list[dict[str, Any]] = [
+        {
+            "id": JOBS + 1 + k,
+            "start": 0,
+            "run": 60,
+            "cores": 1,
+            "limit": LIMIT_S,
+            "nodes": f"n{k + 1}",
+            "name": "seen",
+        }
+        for k in range(NODES)
+    ]
     for job, delay in zip(jobs, delays.tolist(), strict=True):
         one.append(_placed(job, delay, 0, one))
     other = [job for job in one if job["start"] <= moment]

@@ -81,6 +81,17 @@ def test_a_ceiling_is_known_no_sooner_than_it_has_stood_for_a_day(tmp_path: Path
     assert len(inferred(tmp_path / "log", short[:23])) == 0
 
 
+def test_slurms_own_reasons_confirm_a_ceiling_before_the_day_is_over(tmp_path: Path) -> None:
+    short, hour = one_after_the_other(12), 3600
+    for k, job in enumerate(short):
+        job["start"], job["run"], job["reason"] = k * hour, hour, "QOSMaxCpuPerUserLimit" if k else ""
+    # five have started for which that was the reason by the end of the sixth
+    assert of_user(inferred(tmp_path / "log", short), "cores") == [(6 * hour, 1.0)]
+    for job in short:
+        job["reason"] = "AssocMaxWallDurationPerJobLimit"
+    assert len(inferred(tmp_path / "log", short)) == 0
+
+
 def test_a_higher_hold_lifts_it_and_occasions_count_anew(tmp_path: Path) -> None:
     jobs = one_after_the_other(20)
     jobs[10]["start"] -= RUN_S  # beside the one before it

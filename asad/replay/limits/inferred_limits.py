@@ -3,9 +3,10 @@
 A user, an account or a QOS has a ceiling in a partition where it never held more so far, although on `OCCASIONS`
 separate occasions since it first held that much a job of it waited for more, had room, and nobody in its partition
 waited for room; and where that has stood for a day: jobs of a user that start one by one have many ceilings on their
-way, each for some hours, and none of them is a limit. It has none any more when it holds more, or when a job of it is
-submitted that wants more by itself. So nothing is used of the log that comes later; the nodes of a partition are part
-of the machine, which is given.
+way, each for some hours, and none of them is a limit. Where the log has Slurm's reasons the day is not waited for once
+five jobs of the group have started of which the last reason was a limit. It has none any more when it holds more, or
+when a job of it is submitted that wants more by itself. So nothing is used of the log that comes later; the nodes of a
+partition are part of the machine, which is given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from asad.model import Floats, JobLog
 from asad.replay.limits.limit_table import HELD, Group, LimitTable
 from asad.replay.limits.sacctmgr_output import JOBS
 from asad.replay.recorded_starts import RecordedStarts
+from asad.replay.waits.slurms_word import names_ceiling
 from asad.replay.waits.wait_sweep import sweep
 from asad.replay.waits.why_waited import OCCASIONS, RESOURCES, inferable, tables_of
 
@@ -50,7 +52,7 @@ def inferred_limits(jobs: JobLog, starts: RecordedStarts, memory: Floats) -> Inf
     if names and len(jobs):
         # what a node has of gres is not known before the log shows it
         nodes = nodes._replace(gres=np.zeros_like(nodes.gres))
-        changes = sweep(nodes, rows, ceilings, OCCASIONS, LASTS_S).changes
+        changes = sweep(nodes, rows, ceilings, names_ceiling(jobs), OCCASIONS, LASTS_S).changes
         changes[:, 2] = np.argsort(ORDER)[changes[:, 2].astype(np.intp)]
     groups = -np.sort(-ceilings.groups, axis=1)  # a class has its groups first, then -1
     return InferredLimits(

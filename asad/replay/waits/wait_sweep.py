@@ -122,12 +122,20 @@ class _State(NamedTuple):
 
 
 @compiled
-def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s: float = 0.0) -> Found:
+def sweep(
+    nodes: Nodes,
+    rows: Rows,
+    ceilings: Ceilings,
+    confirms: NDArray[np.bool_],
+    enough: int = 0,
+    lasts_s: float = 0.0,
+) -> Found:
     """Go through the log once.
 
     With `enough` above 0 the ceilings of `ceilings` do not count: looked at is the most that each group held so far,
-    and what was an occasion so often is learned as a ceiling, once it has stood for `lasts_s`. It is none any more when
-    the group holds more, or when a job of it waits that wants more by itself; occasions then count anew.
+    and what was an occasion so often is learned as a ceiling, once it has stood for `lasts_s`, or `enough` jobs of the
+    group have started of which the cluster's own last reason `confirms` a limit (J,). It is none any more when the
+    group holds more, or when a job of it waits that wants more by itself; occasions then count anew.
     """
     jobs, groups, resources = len(rows.queued), 1 + ceilings.groups.max(), ceilings.need.shape[1]
     shapes = 1 + rows.shape.max() if jobs else 0
@@ -151,7 +159,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s
         np.zeros((0, 4)),
     )
     learns, known = enough > 0, np.zeros((groups, resources), np.bool_)
-    reached = np.zeros((groups, resources))
+    reached, confirmed = np.zeros((groups, resources)), np.zeros(groups, np.int64)
     changes, count = np.zeros((64, 4)), 0
     since = np.full((groups, resources), np.nan)
     seen = np.zeros((groups, resources), np.bool_)
@@ -179,7 +187,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s
                     if group >= 0:
                         for r in range(resources):
                             _close(found, since, group, r, when[event], ceilings.least_s)
-                            lasted = when[event] - reached[group, r] >= lasts_s
+                            lasted = when[event] - reached[group, r] >= lasts_s or confirmed[group] >= enough
                             if (
                                 learns
                                 and lasted
@@ -216,6 +224,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s
                 for k in range(ceilings.groups.shape[1]):
                     group = ceilings.groups[ceilings.class_of[row], k]
                     if group >= 0:
+                        confirmed[group] += confirms[row]
                         for r in range(resources):
                             if s.held[group, r] <= found.held[group, r]:
                                 continue
@@ -274,7 +283,7 @@ def sweep(nodes: Nodes, rows: Rows, ceilings: Ceilings, enough: int = 0, lasts_s
                 continue
             _close(found, since, group, r, now, ceilings.least_s)
             listed[group, r] = False
-            lasted = now - reached[group, r] >= lasts_s
+            lasted = now - reached[group, r] >= lasts_s or confirmed[group] >= enough
             if learns and lasted and not known[group, r] and found.occasions[group, r] >= enough:
                 known[group, r] = True
                 _note(changes, count, now, group, r, found.held[group, r])

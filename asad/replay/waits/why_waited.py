@@ -142,6 +142,7 @@ def split_waits(
     not count. Nodes that were gone have no room, if the log has `named` the nodes of its jobs. With `limits` none are
     inferred."""
     nodes, rows = tables_of(jobs, memory, starts)
+    nothing = np.zeros(len(jobs), np.bool_)
     if limits is not None:
         ceilings = Ceilings(
             limits.need,
@@ -152,25 +153,25 @@ def split_waits(
             least_s(starts.machine),
         )
         names = list[tuple[str, str, str]]()
-        found = sweep(nodes, rows, ceilings)
+        found = sweep(nodes, rows, ceilings, nothing)
     else:
         ceilings, names = inferable(jobs, rows, starts.machine)
-        found = sweep(nodes, rows, ceilings)
+        found = sweep(nodes, rows, ceilings, nothing)
         if infer and names:
             # what was held at one time is known by now; who was kept at that, the second time around
             most = found.held[ceilings.groups]
             most[ceilings.groups < 0] = np.inf
             ceilings = ceilings._replace(most=most)
-            binds = (sweep(nodes, rows, ceilings).occasions >= OCCASIONS)[ceilings.groups]
+            binds = (sweep(nodes, rows, ceilings, nothing).occasions >= OCCASIONS)[ceilings.groups]
             binds[ceilings.groups < 0] = False
             if binds.any():
                 ceilings = ceilings._replace(binds=binds)
-                found = sweep(nodes, rows, ceilings)
+                found = sweep(nodes, rows, ceilings, nothing)
     gone = None
     if named:
         gone = gone_nodes(jobs, memory, starts.machine, starts, found.part_s[:, LIMIT] > 0)
         if len(gone.node):
-            found = sweep(nodes, _beside_gone(rows, gone, nodes.cores), ceilings)
+            found = sweep(nodes, _beside_gone(rows, gone, nodes.cores), ceilings, nothing)
     if limits is not None:
         waited = _given_limits(jobs, found, limits)
     else:
