@@ -33,6 +33,7 @@ ELSEWHERE = {
     r"ASAD_GOLDEN=\S+ make test-slurm\b": "Makefile",
     r"\.venv/bin/python -m lab\.testbed\b": "tests/unit/test_lab.py",
     r"\.venv/bin/python -m lab\.(hosts|replayed)\b": "tests/unit/test_lab_compared.py",
+    r"\.venv/bin/python -m lab\.queue\b": "tests/unit/test_lab_queue.py",
     r"\.venv/bin/asactl bench oasis --testbed\b": "tests/unit/test_bench_oasis.py",
     r"asactl experts fit --from-store --experts": "tests/unit/test_experts_from_store.py",
     r"asactl calibrate\b": "tests/unit/test_calibrate.py",
