@@ -142,7 +142,7 @@ def forecast_starts(
     """When the first `depth` jobs that wait here would start if all ran as long as is expected, into `estimate`.
 
     Those that have come in `other` since the time of this cluster wait too, from when they came. EASY on cores alone:
-    reservations and backfill by the time limits, ends by what is expected.
+    reservations and backfill by the time limits, ends by what is expected. Nodes that are gone in `other` have no cores.
 
     Cost: O(running + depth / BLOCK) an end, O(BLOCK) for each block of which a job may start then, O(running) a start.
     """
@@ -152,6 +152,9 @@ def forecast_starts(
     plan, end, cores = np.empty(most), np.empty(most), np.empty(most, np.int64)
     running = s.c[RUN]
     now, free = s.f[NOW], s.c[FREE]
+    for node in range(len(other.node)):  # nobody starts on a node that is gone
+        if other.node[node].gone:
+            free -= other.node[node].free
     for i in range(running):
         job = s.run[i].job
         plan[i], cores[i] = s.run[i].end, s.job[job].cores
