@@ -88,6 +88,8 @@ def ours(recorded: Recorded, machine: Machine, at: Moments, *, outwaits: bool) -
             continue  # it starts at once
         if time > last:
             cluster.run(time)
+            if cluster._gone is not None:
+                cluster._gone.mark(time)
             forecast(cluster._args, depth, outwaits)
             last = time
         estimate = float(cluster._looks.own_estimate[job])

@@ -142,7 +142,7 @@ def forecast_starts(
     """When the first `depth` jobs that wait here would start if all ran as long as is expected, into `estimate`.
 
     Those that have come in `other` since the time of this cluster wait too, from when they came. EASY on cores alone:
-    reservations and backfill by the time limits, ends by what is expected. Nodes that are gone in `other` have no cores.
+    reservations and backfill by the time limits, ends by what is expected, and no cores on nodes that are gone.
 
     Cost: O(running + depth / BLOCK) an end, O(BLOCK) for each block of which a job may start then, O(running) a start.
     """
