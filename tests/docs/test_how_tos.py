@@ -37,6 +37,7 @@ ELSEWHERE = {
     r"\.venv/bin/asactl bench oasis --testbed\b": "tests/unit/test_bench_oasis.py",
     r"asactl experts fit --from-store --experts": "tests/unit/test_experts_from_store.py",
     r"asactl calibrate\b": "tests/unit/test_calibrate.py",
+    r"asactl waits$": "tests/slurm/test_waits_on_slurm.py",  # a recorded cluster does not say why jobs wait
     r"sbatch ": "tests/slurm/test_pages_on_slurm.py",
     r"sacct -X -j": "tests/slurm/test_slurm_to_mesos.py",
     r"sacctmgr ": "tests/vm/test_enabling.py",

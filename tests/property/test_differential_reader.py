@@ -39,6 +39,7 @@ RECORDED = sorted(
     for path in folder.rglob("*")
     if path.name.endswith((".sacct", ".csv", "sacct.gz"))
     or (path.suffix == ".json" and path.stem not in ("sinfo", "squeue"))
+    if path.parent.parent.name != "queue" or path.name == "log.sacct.gz"  # beside these is more
 )
 LOGS = 200
 """Generated logs: a third of them text, CSV and JSON each."""
