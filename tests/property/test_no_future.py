@@ -101,7 +101,8 @@ def _two_logs(
             known = job["submit"] <= moment
             changed = job if known else {**job, "run": 10 * int(rng.integers(6, 360))}
             other.append(_placed(changed, int(rng.choice([0, 1200, 5000])), moment + 1, other))
-    return one, sorted(other, key=lambda job: int(job["id"]))
+    first, second = (sorted(jobs, key=lambda job: int(job["id"])) for jobs in (one, other))
+    return first, second
 
 
 def _machine() -> Machine:
