@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST = 10_000_000
-"""Jobs times nodes up to which a simulated Slurm goes by more than cores: about a minute."""
+"""Jobs times nodes up to which a simulated Slurm goes by more than cores: each event looks at many nodes."""
 
 
 @dataclass(frozen=True, slots=True)

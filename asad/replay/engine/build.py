@@ -114,8 +114,8 @@ def new_state(
     nodes; with `use_sd` above 0 the CPU use of each job varies on each node, drawn with `seed` (see `use`); `every`
     shows each change, also while nobody waits.
     `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
-    for none, and `gather` shows one waiting task an array. `slots` are for the scheduler RECORDED
-    alone. `rules` are what the scheduler SLURM goes by; with RECORDED they serve to foretell starts.
+    for none, and `gather` shows one waiting task an array. `slots` are for the scheduler RECORDED,
+    `rules` for SLURM alone.
 
     Raises UsageError for what compiled code could not bear, see `check_nodes` and `check_jobs`.
     """

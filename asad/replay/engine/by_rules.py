@@ -1,6 +1,6 @@
 """What scheduling passes ask of the scheduler SLURM, compiled in only where a state has rules.
 
-Its passes are a third of what the engine compiles to, and most replays go by none: their `State.rules` is an empty
+Its passes take long to compile, and most replays go by no rules: their `State.rules` is an empty
 tuple, for which compiled code has nothing of this.
 """
 
