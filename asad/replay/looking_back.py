@@ -100,8 +100,8 @@ def follow_site(bench: Bench, notes: list[str]) -> None:
         return
     if len(jobs) * len(bench.machine.cores) > MOST:
         notes.append(
-            f"{len(jobs)} jobs on {len(bench.machine.cores)} nodes are too many to simulate partitions, limits and "
-            "priorities node by node: the simulated Slurm is EASY on one pool of nodes"
+            f"partitions, limits and priorities ({len(jobs)} jobs on {len(bench.machine.cores)} nodes are too many): "
+            "the simulated Slurm is EASY on one pool of nodes"
         )
         return
     starts = recorded_starts(bench.recorded, bench.machine, workload)

@@ -201,11 +201,14 @@ def _compared(bench: Bench, name: str, baseline: Played) -> dict[str, Json]:
     assert bench.demand is not None
     workload = build_workload(bench.recorded, bench.machine, simulated, bench.demand, [])
     other = replace(bench, settings=simulated, workload=workload, starts=None)
-    follow_site(other, [])
+    passed_over: list[str] = []
+    follow_site(other, passed_over)
     alone = leave_alone(other, "slurm", what="slurm, simulated")
     waits_s = alone.cluster.jobs["start"] - alone.cluster.jobs["eligible"]
     found["simulated"] = {"wait_mean_s": float(waits_s.mean())}
     found.update(_goes_by(other.site))
+    if other.site is None and passed_over:  # why it goes by nothing
+        found["not_simulated"] = [{"what": what, "jobs": len(workload)} for what in passed_over]
     found["fidelity"] = fidelity(bench.recorded.jobs, waits_s)
     if not name:
         return found

@@ -16,6 +16,7 @@ from asad.replay.machine import uniform
 from asad.replay.machine_files import read_machine
 from asad.replay.readers import Recorded, read_log
 from asad.replay.replay_settings import Settings
+from asad.replay.run import replay
 from asad.replay.workbench import Bench, prepare
 
 HOUR = 3600
@@ -230,3 +231,16 @@ def test_a_log_without_node_lists_is_simulated_on_any_nodes(tmp_path: Path) -> N
     bench, _ = bench_of(read_log(str(path)), nodes(1, 1))
     assert bench.shown.gone is None and bench.scheduler == "slurm"
     assert waits(bench) == [0, 2 * HOUR - 1, HOUR - 2]
+
+
+def test_too_many_jobs_and_nodes_are_simulated_on_one_pool_and_recorded_starts_say_so_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asad.replay.looking_back.MOST", 3)
+    jobs = [job(k, 0, 0, HOUR, nodes=f"n{k}", partition=f"p{k}") for k in (1, 2)]
+    recorded = log_of(tmp_path / "log", jobs)
+    bench, notes = bench_of(recorded, nodes(2, 1))
+    assert bench.scheduler == "easy" and any("2 jobs on 2 nodes are too many" in note for note in notes)
+    settings = Settings(("slurm", "measured"), baseline="recorded", compare=True, vary_demand=False)
+    left_out = str(replay(recorded, nodes(2, 1), settings).baseline["not_simulated"])
+    assert "'jobs': 2" in left_out and "are too many" in left_out
